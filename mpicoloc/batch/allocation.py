@@ -1,4 +1,4 @@
-"""Allocations: which nodes a job gets."""
+"""Allocations: rules that choose the nodes of a job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def first_available(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 
 def first_run(flags: Bools, n: int) -> int | None:
-    """Place of the first n flags in a row that are set; None: there are none."""
+    """Index of the first run of n set flags; None if there is no such run."""
     padded = np.zeros(len(flags) + 2, bool)
     padded[1:-1] = flags
     edges = np.flatnonzero(padded[1:] != padded[:-1])
@@ -29,7 +29,7 @@ def first_run(flags: Bools, n: int) -> int | None:
 
 
 def nodes_of(machine: Machine, switches: Ints) -> Ints:
-    """All nodes of some first-level switches, in the order of these."""
+    """All nodes of the given first-level switches, in the order of the switches."""
     starts, sizes = machine.starts[0][switches], machine.switch_sizes[switches]
     before = np.cumsum(sizes) - sizes
     return np.arange(int(sizes.sum())) + np.repeat(starts - before, sizes)
@@ -42,10 +42,11 @@ def free_at(machine: Machine, uses: Uses, switch: int, n: int) -> Ints:
 
 
 def first_contiguous(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
-    """Nodes at as few switches as the rule finds.
+    """Contiguous nodes, at few switches.
 
-    A job that fits a switch takes the first with room for it. A larger one takes the first free switches in a
-    row that hold it, else the first free nodes in a row. Where there are none, the first free nodes.
+    A job that fits a switch takes the first switch with room for it. A larger job takes the first run of free
+    switches that holds it, else the first run of free nodes. If there is no such run, or no switch with room,
+    the job takes the first free nodes.
 
     Notes
     -----
@@ -71,15 +72,15 @@ def _first_free_switches(machine: Machine, free: Bools, n_nodes: int) -> int | N
     if switch is None:
         return None
     start = int(machine.starts[0][switch])
-    # Switches may be smaller than the largest, so the last node can be beyond those that were counted.
+    # A switch can be smaller than the largest one, so the run may need nodes of the switch after it.
     return start if start + n_nodes <= machine.n_nodes and free[start : start + n_nodes].all() else None
 
 
 def best_fit(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
-    """Nodes below the lowest switch with room for the job; of several, the one with the fewest free nodes.
+    """Nodes below the lowest switch with room for the job; of several, the switch with the fewest free nodes.
 
-    Below it first-level switches are filled: the one with the fewest free nodes that holds what is left, else
-    the one with most.
+    Below it, first-level switches are filled one by one: the switch with the fewest free nodes that holds the
+    rest of the job, else the switch with most free nodes.
 
     Notes
     -----
@@ -99,14 +100,14 @@ def best_fit(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 
 def _filled(machine: Machine, free: Bools, start: int, end: int, n_nodes: int) -> Ints:
-    """Free nodes between two nodes, filled switch by switch."""
+    """Free nodes for the job in a range of nodes, taken switch by switch."""
     first, last = np.searchsorted(machine.starts[0], (start, end))
     n_free = machine.per_switch(free)[first:last]
     by_room = np.argsort(-n_free, kind="stable")
     filled, left = [], n_nodes
     while left > 0:
         holds = n_free[by_room] >= left
-        # by_room descends, so the last that holds what is left is the best fit; of equals the first switch.
+        # by_room descends, so the last switch that holds the rest fits best; among equals take the first.
         n_holds = int(holds.sum())
         best = int(np.searchsorted(-n_free[by_room], -n_free[by_room[n_holds - 1]])) if n_holds else 0
         switch = int(by_room[best]) + int(first)
@@ -119,20 +120,21 @@ def _filled(machine: Machine, free: Bools, start: int, end: int, n_nodes: int) -
 
 
 SMALL, BIG, REM, GUEST = 1, 2, 3, 4
-"""Uses of nodes: a small job; a big one. Of virtual blocks only: the rest of a big job beside its whole
-switches, and a small job for which its block had no room, and which is in the big jobs' one."""
+"""Uses of nodes: by a small job; by a big job. With virtual blocks only: by the rest of a big job beyond its
+whole switches; by a small job in the big jobs' block, because the small jobs' block had no room."""
 _N_USES_EXCLUSIVE = 3
 
 
 def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
-    """One switch for a small job; for a big one, whole subtrees without another big job.
+    """One switch for a small job; for a big job, subtrees without another big job.
 
     A small job takes the first switch with room. A big job takes the first subtree with enough free nodes,
-    else as few as possible, those with most free nodes first.
+    else as few subtrees as possible, those with most free nodes first.
 
     Notes
     -----
-    Jokanovic 2014, section 4.3. Small jobs use no link above their switch, so they may be in such a subtree.
+    Jokanovic 2014, section 4.3. Small jobs use no link above their switch, so they can share a subtree with a
+    big job.
     """
     if n_nodes <= machine.switch_size:
         room = np.flatnonzero(_free_for_small(machine, uses.tobytes()) >= n_nodes)
@@ -149,23 +151,23 @@ def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 @functools.lru_cache(maxsize=64)
 def _trees_of(machine: Machine) -> tuple[Ints, int]:
-    """For each node the first of the numbers of uses of its subtree below the roots; such subtrees."""
+    """For each node the first bin of its subtree (below the roots) in a count by use; number of subtrees."""
     level = machine.top_level - 1
     return machine.subtree[level] * _N_USES_EXCLUSIVE, len(machine.starts[level])
 
 
 @functools.lru_cache(maxsize=128)
 def _free_for_small(machine: Machine, uses: bytes) -> Ints:
-    """Nodes of each first-level switch that a small job can have.
+    """Free nodes of each first-level switch, for small jobs.
 
-    Uses that were looked at a short time ago come again, as many of the expected ones do.
+    Cached because a simulation of expected starts asks for the same uses again.
     """
     return machine.per_switch(np.frombuffer(uses, np.uint8) == FREE)
 
 
 @functools.lru_cache(maxsize=128)
 def _free_for_big(machine: Machine, uses: bytes) -> Ints:
-    """Nodes of each subtree below the roots that a big job can have: none beside another big job."""
+    """Free nodes of each subtree below the roots for a big job: 0 if it has another big job."""
     first_use, n_trees = _trees_of(machine)
     numbers = first_use + np.frombuffer(uses, np.uint8)
     counts = np.bincount(numbers, minlength=n_trees * _N_USES_EXCLUSIVE).reshape(n_trees, _N_USES_EXCLUSIVE)
@@ -183,7 +185,7 @@ def _subtrees(n_free: Ints, n_nodes: int) -> Ints | None:
 
 
 def can_exclusive(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
-    """For which sizes `choose` finds nodes."""
+    """Whether `choose` finds nodes for each size."""
     is_small = sizes <= machine.switch_size
     n_small = np.count_nonzero(is_small)
     key = uses.tobytes()
@@ -197,17 +199,17 @@ def can_exclusive(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
 # Virtual network blocks: small and big jobs apart, and switches cut for sizes that are powers of two.
 #
 # Jokanovic 2014, section 4.2. Big jobs, larger than a switch, fill the machine from its first switch on;
-# small ones from its last switch back. The limit between the two moves: each block ends before the outermost
-# switch that the other one uses. In the big jobs' block a switch of 18 nodes has two parts, of 16 (the
-# largest power of two) and 2 nodes, other sizes in the same way. The parts of a switch, and its use as a
-# *rem* switch, follow from the uses of its nodes, so that nothing else has to be remembered.
+# small jobs fill it from its last switch back. The limit between the two blocks moves: each block ends before
+# the outermost switch that the other uses. In the big jobs' block a switch of 18 nodes has two parts, of 16
+# (the largest power of two) and 2 nodes; other sizes are split in the same way. The parts of a switch, and
+# its use as a *rem* switch, follow from the uses of its nodes, so there is no other state.
 
 
 _N_USES = 5
 
 
 def virtual_blocks(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
-    """Nodes by the rules of section 4.2, or None: none of its rules finds any."""
+    """Nodes by the rules of section 4.2, or None if no rule finds any."""
     blocks = _blocks_of(machine, uses.tobytes())
     if n_nodes <= machine.switch_size:
         return _small(blocks, n_nodes)
@@ -218,13 +220,13 @@ def virtual_blocks(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 
 class _Layout:
-    """Facts about the switches that never change."""
+    """Properties of the switches that never change."""
 
     def __init__(self, machine: Machine) -> None:
         self.n = machine.n_switches
         # Nodes of the larger part of a switch: the largest power of two in it.
         self.part = 1 << (machine.switch_size.bit_length() - 1)
-        # For each node the first of the numbers of uses of its part of its switch.
+        # For each node the first bin of its part of its switch in a count by use.
         self.first_use = (2 * machine.subtree[0] + (machine.place >= self.part)) * _N_USES
         self.n_with_part = int(np.count_nonzero(machine.switch_sizes >= self.part))
         self.tree = machine.switch_subtree()
@@ -236,13 +238,13 @@ _layout = functools.lru_cache(maxsize=64)(_Layout)
 
 
 class _Blocks:
-    """The switches as the rules see them; what only some rules ask for is found when they do."""
+    """The state of the switches, as the rules need it; properties that only some rules need are lazy."""
 
     def __init__(self, machine: Machine, uses: Uses) -> None:
         layout = _layout(machine)
         self.machine, self.uses, self.layout = machine, uses, layout
         self.n, self.part, self.n_with_part = layout.n, layout.part, layout.n_with_part
-        # Nodes of each part of each switch, by their use.
+        # Number of nodes in each part of each switch, by use.
         counts = np.bincount(layout.first_use + uses, minlength=2 * self.n * _N_USES)
         self._of_part = counts.reshape(self.n, 2, _N_USES)
         self._of_switch = self._of_part[:, 0] + self._of_part[:, 1]
@@ -260,20 +262,20 @@ class _Blocks:
 
     @functools.cached_property
     def begin_small(self) -> int:
-        """The switch behind the last one of the big jobs' block."""
+        """The switch after the last switch of the big jobs' block."""
         last = self.n - 1 - int(self.has_big[::-1].argmax())
         return last + 1 if self.has_big[last] else 0
 
     @functools.cached_property
     def is_empty(self) -> Bools:
-        """Whole switches of the big jobs' block without a job."""
+        """Switches of full size in the big jobs' block without a job."""
         flags = self.n_free == self.machine.switch_size
         flags[self.end_big :] = False
         return flags
 
     @functools.cached_property
     def has_free_part(self) -> Bools:
-        """Switches of the big jobs' block of which the larger part, their first nodes, has no job."""
+        """Switches of the big jobs' block whose larger part, their first nodes, has no job."""
         flags = (self._of_part[:, 0, FREE] == self.part) & ~self.is_rem
         flags[self.end_big :] = False
         return flags
@@ -285,7 +287,7 @@ class _Blocks:
 
     @functools.cached_property
     def largest_small(self) -> int:
-        """Nodes of the largest small job that finds some."""
+        """Size of the largest small job that fits."""
         own = int(self.n_free[self.begin_small :].max(initial=0))
         guests = int((self._of_part[:, 1, FREE] * (self.has_big & ~self.is_rem)).max())
         return max(own, self.most_in_rem, min(guests, self.machine.switch_size - self.part))
@@ -304,12 +306,12 @@ class _Blocks:
 
 @functools.lru_cache(maxsize=128)
 def _blocks_of(machine: Machine, uses: bytes) -> _Blocks:
-    """The switches under uses that were looked at a short time ago, as many of the expected ones were."""
+    """The state of the switches, cached because expected starts ask for the same uses again."""
     return _Blocks(machine, np.frombuffer(uses, np.uint8))
 
 
 def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
-    """A whole small job at one switch: its block, then the parts of 2 nodes (rule 3), then rem switches."""
+    """A small job at one switch: of its block, else in a part of 2 nodes (rule 3), else at a rem switch."""
     machine, uses = blocks.machine, blocks.uses
     room = blocks.n_free >= n_nodes
     own = np.flatnonzero(room[blocks.begin_small :])
@@ -322,13 +324,13 @@ def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
             nodes = start + np.flatnonzero(uses[start:end] == FREE)[:n_nodes]
             if len(nodes) == n_nodes:
                 return nodes, GUEST
-    # Section 4.2.4: while the limit is locked, rem switches, which are fragmented anyway.
+    # Section 4.2.4: while the limit is locked, use rem switches, which are fragmented anyway.
     rem = np.flatnonzero(room & blocks.is_rem)
     return (free_at(machine, uses, int(rem[0]), n_nodes), GUEST) if len(rem) else None
 
 
 def _virtual_switches(blocks: _Blocks, n_parts: int) -> Nodes | None:
-    """Rule 1: a multiple of 16 nodes takes parts of 16 nodes, each of them whole."""
+    """Rule 1: a job of a multiple of 16 nodes takes whole parts of 16 nodes."""
     switches = contiguous(blocks.machine, blocks.has_free_part, n_parts)
     if switches is None:
         return None
@@ -336,7 +338,7 @@ def _virtual_switches(blocks: _Blocks, n_parts: int) -> Nodes | None:
 
 
 def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:
-    """Rule 2: whole switches, and the rest of the job at one rem switch, of its subtree if there is one."""
+    """Rule 2: whole switches, and the rest of the job at one rem switch, preferably in its subtree."""
     machine = blocks.machine
     n_whole, n_rest = divmod(n_nodes, machine.switch_size)
     switches = contiguous(machine, blocks.is_empty, n_whole)
@@ -356,9 +358,9 @@ def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:
 
 
 def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
-    """A rem switch with room, else an empty one that becomes one: their number follows demand.
+    """A rem switch with room, else an empty switch that becomes one: their number follows demand.
 
-    A switch without the rest of a job is no rem switch any more. The nearest to the job in its subtree.
+    A switch in the job's subtree is preferred; among candidates, the nearest to the job.
     """
     n_free = blocks.n_free.copy()
     n_free[switches] = 0
@@ -376,11 +378,11 @@ def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
 
 
 def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
-    """N switches among those with a flag: in a row in one subtree, in one, in a row, or the first.
+    """N flagged switches: consecutive in one subtree, else in one subtree, else consecutive, else the first.
 
     Notes
     -----
-    Section 4.2.5: a job of two switches is not put into two subtrees while one has two.
+    Section 4.2.5: a job of two switches does not get two subtrees while one subtree has two switches.
     """
     if np.count_nonzero(flags) < n:
         return None
@@ -399,7 +401,7 @@ def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
 
 
 def can_virtual_blocks(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
-    """For which sizes `choose` finds nodes."""
+    """Whether `choose` finds nodes for each size."""
     blocks = _blocks_of(machine, uses.tobytes())
     wanted = sizes.tolist()
     found = {size: blocks.can(size) for size in set(wanted)}
@@ -420,7 +422,7 @@ ALLOCATIONS = {
 
 
 def named(name: str) -> Allocation:
-    """The allocation of a name.
+    """The allocation with this name.
 
     Raises `UsageError` if there is none.
     """

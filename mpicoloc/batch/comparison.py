@@ -1,4 +1,4 @@
-"""The same jobs under several sharing policies: their schedules, and figures of each."""
+"""The same jobs under several sharing policies: their schedules, and metrics of each schedule."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from mpicoloc.errors import UsageError
 from mpicoloc.pairing import policies
 
 LEAST_RUN_S = 10.0
-"""Run time below which a wait counts no more than beside this one, in bounded slowdowns."""
+"""Bounded slowdowns count shorter run times as this, so that waits of short jobs do not dominate."""
 _HOUR_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Figures of one schedule, by their names in JSON; None: there was no such job.
+    """Metrics of one schedule, by their names in JSON; None: there was no such job.
 
     Parameters
     ----------
@@ -34,23 +34,23 @@ class Outcome:
     completion_s : float
         From the first arrival to the last end, s.
     utilisation_frac : float
-        Node seconds with a job, or with several, of all until the last end.
+        Node seconds with at least one job, as a fraction of all node seconds until the last end.
     wait_mean_s, wait_median_s, wait_p95_s : float or None
-        Time from arrival to begin, s.
+        Time from arrival to start, s.
     log_wait_mean_s : float or None
-        How long jobs waited in reality, s; None: the log does not tell.
+        Mean wait recorded in the log, s; None: the log has no waits.
     bounded_slowdown_mean : float or None
         Mean of ``max(1, (wait + run) / max(run, LEAST_RUN_S))`` (Feitelson 2001).
     small_wait_mean_s, big_wait_mean_s : float or None
-        Of jobs that fit a switch, and of larger ones.
+        Mean wait of jobs that fit a switch, and of larger jobs, s.
     sharing_jobs_mean : float
-        Jobs with which a job shared the network on average.
+        Mean number of jobs with which a job shared the network.
     sharing_jobs_frac : float
-        Jobs that shared it with any other.
+        Fraction of jobs that shared the network with any other job.
     pairs_by_level : dict of int to int
-        Pairs of jobs that shared links of each level.
+        Number of pairs of jobs that shared links of each level.
     subtrees_mean : tuple of float
-        Subtrees of level 1 (first-level switches), 2, ... that a job was in on average.
+        Mean number of subtrees of level 1 (first-level switches), 2, ... with nodes of a job.
     """
 
     n_jobs: int
@@ -72,7 +72,7 @@ class Outcome:
 def outcome(
     workload: Workload, machine: Machine, schedule: Schedule, shared: SharedLinks, costs: SharingCosts
 ) -> Outcome:
-    """The figures of a schedule."""
+    """The metrics of a schedule."""
     wait_s, run_s = schedule.start_s - schedule.arrival_s, schedule.end_s - schedule.start_s
     is_small = workload.n_nodes <= machine.switch_size
     log_wait_s = workload.log.wait_s
@@ -95,7 +95,7 @@ def outcome(
 
 
 def _mean(values: Floats, which: Bools | slice = slice(None)) -> float | None:
-    """Mean of some values; None: there are none."""
+    """Mean of the selected values; None if there are none."""
     known = values[which]
     return float(known.mean()) if len(known) else None
 
@@ -109,11 +109,11 @@ class SharingCosts:
     lost_node_hours : float
         Node hours lost to interference: J_inter of Eq. 2.3.
     busy_node_hours, shared_node_hours : float
-        Node hours with any job, and with two.
+        Node hours with at least one job, and with two.
     machine_node_hours : float
-        All of the machine from the first arrival to the last end.
+        All node hours of the machine from the first arrival to the last end.
     slowdown_mean : float
-        T_co / T_solo, mean of all jobs.
+        Mean of T_co / T_solo over all jobs.
     """
 
     lost_node_hours: float
@@ -124,7 +124,7 @@ class SharingCosts:
 
 
 def lost_node_hours(workload: Workload, lost_s: Floats) -> float:
-    """Node hours of jobs that took longer by `lost_s`, each on all of its nodes (Eq. 2.3)."""
+    """Node hours lost if jobs took longer by `lost_s`, each on all of its nodes (Eq. 2.3)."""
     return float((lost_s * workload.n_nodes).sum()) / _HOUR_S
 
 
@@ -136,7 +136,7 @@ def slowdowns(workload: Workload, schedule: Schedule) -> Floats:
 def of_schedule(
     workload: Workload, schedule: Schedule, n_nodes: int, busy_node_s: float, shared_node_s: float
 ) -> SharingCosts:
-    """Costs of a schedule on a machine of `n_nodes`, of which nodes had a job, or two, for so long.
+    """Costs of a schedule on `n_nodes` nodes, given the node seconds with at least one job, and with two.
 
     Notes
     -----
@@ -144,7 +144,7 @@ def of_schedule(
     """
     inter_s = schedule.end_s - schedule.start_s - workload.log.run_s
     return SharingCosts(
-        # Of a job alone the difference is what rounding leaves of 0.
+        # Rounding can leave a small negative difference for a job that ran alone.
         lost_node_hours=lost_node_hours(workload, np.maximum(inter_s, 0.0)),
         busy_node_hours=busy_node_s / _HOUR_S,
         shared_node_hours=shared_node_s / _HOUR_S,
@@ -154,12 +154,12 @@ def of_schedule(
 
 
 def effectiveness(reference_lost: float | None, lost: float | None) -> float | None:
-    """E(P) of Eq. 2.4: node hours lost under the reference over those under a policy; None: of none or 0."""
+    """E(P) of Eq. 2.4: node hours lost under the reference over those under a policy; None if None or 0."""
     return reference_lost / lost if reference_lost and lost else None
 
 
 def saved_frac(alone: SharingCosts, shared: SharingCosts) -> float:
-    """Part of the machine's node hours that the same jobs leave free when they share; < 0: they need more.
+    """Fraction of the machine's node hours that sharing saves for the same jobs; < 0: sharing costs more.
 
     The machine's node hours are those of the schedule without sharing.
     """
@@ -167,7 +167,7 @@ def saved_frac(alone: SharingCosts, shared: SharingCosts) -> float:
 
 
 class Record:
-    """Observer that keeps the nodes of each job as runs of neighbours.
+    """Observer that records the nodes of each job as runs of consecutive numbers.
 
     Parameters
     ----------
@@ -178,9 +178,9 @@ class Record:
     runs : list of list of tuple of (int, int)
         First node and number of nodes of each run, by job.
     beside : dict of int to set of int
-        The jobs that were on nodes of a job at any time, by job; of those that had any.
+        For each job that had co-runners, all jobs that shared a node with it at any time.
     busy : list of tuple of (float, int)
-        Time, s, and nodes with a job from then on.
+        Time, s, and number of nodes with a job from then on.
     """
 
     def __init__(self, n_jobs: int) -> None:
@@ -189,18 +189,18 @@ class Record:
         self.busy: list[tuple[float, int]] = []
 
     def began(self, simulation: Any, job: int, nodes: Ints) -> None:
-        """Keep the job's nodes."""
+        """Record the job's nodes."""
         starts = np.flatnonzero(np.diff(nodes, prepend=-2) != 1)
         lengths = np.diff(starts, append=len(nodes))
         self.runs[job] = list(zip(nodes[starts].tolist(), lengths.tolist(), strict=True))
-        # Without sharing a simulation keeps no such table.
+        # Only a simulation with sharing has the table `beside`.
         for other in getattr(simulation, "beside", {}).get(job, ()):
             self.beside.setdefault(job, set()).add(other)
             self.beside.setdefault(other, set()).add(job)
         self._count(simulation)
 
     def ended(self, simulation: Any, job: int, nodes: Ints) -> None:
-        """Count the nodes that are still busy."""
+        """Record the number of nodes that are still busy."""
         self._count(simulation)
 
     def _count(self, simulation: Any) -> None:
@@ -216,12 +216,12 @@ SHARING = {
 }
 """Sharing policies by name."""
 SHARING_ORDERS = ("fcfs", "easy")
-"""Orders under which jobs share: the first of the queue is the first that came."""
+"""Orders that support sharing: in these, the queue's first job is the one that arrived first."""
 
 
 @dataclass(frozen=True)
 class Centre:
-    """The simulated centre, whoever shares.
+    """The simulated centre, apart from its sharing policy.
 
     Parameters
     ----------
@@ -231,11 +231,11 @@ class Centre:
     order : Order
     allocation : Allocation
     packs : bool
-        Jobs share even while nodes are free.
+        Whether jobs share even while nodes are free.
     simulate : callable
-        Runs the jobs where none share.
+        Simulates the jobs without sharing.
     against : Allocation, optional
-        What is lost to links is compared with what would be lost under this one.
+        Reference allocation: node hours lost to links are compared with those under it.
     """
 
     workload: Workload
@@ -250,16 +250,16 @@ class Centre:
 
 @dataclass(frozen=True)
 class Case:
-    """One draw of what is random: the programs of the jobs, and what they suffer beside each other.
+    """One random draw: the programs of the jobs, and their slowdowns beside each other.
 
-    `utilisation` is that of links by programs (`draws.of_programs`); None: links delay nobody.
+    `utilisation` is the link utilisation of each program (`draws.of_programs`); None: links delay no job.
     """
 
     seed: int
     programs: Ints
     slowdowns: Slowdowns
     names: tuple[str, ...] = ()
-    """Of the programs, where they have names."""
+    """Names of the programs, if they have any."""
     utilisation: Floats | None = None
 
 
@@ -267,8 +267,8 @@ class Case:
 class SharedRun:
     """One policy in one case.
 
-    `record` is empty where places were not kept; node hours lost to links are None if links delay nobody,
-    and those lost under the allocation that is compared with, if there is none.
+    `record` is empty if places were not recorded. `links_lost_node_hours` is None if links delay no job, and
+    `against_node_hours` is None without a reference allocation.
     """
 
     sharing: str
@@ -283,7 +283,7 @@ class SharedRun:
 
 
 def check_names(names: Sequence[str], order_name: str) -> None:
-    """Raise UsageError if a policy is unknown or named twice, or the order is none of `SHARING_ORDERS`."""
+    """Raise UsageError if a policy is unknown or named twice, or the order does not support sharing."""
     for name in names:
         if name not in SHARING:
             raise UsageError(f"sharing {name!r} is unknown: give one or more of {', '.join(SHARING)}")
@@ -299,7 +299,7 @@ def check_names(names: Sequence[str], order_name: str) -> None:
 def run_all(
     centre: Centre, names: Sequence[str], cases: Sequence[Case], *, keeps_places: bool = True
 ) -> Iterator[SharedRun]:
-    """Each policy in each case; ``none`` once if links delay nobody, since nothing is random then."""
+    """Each policy in each case; ``none`` only once if links delay no job, as nothing is random then."""
     for name in names:
         for case in cases[:1] if name == "none" and cases[0].utilisation is None else cases:
             found = run(centre, name, case, keeps_places=keeps_places)
@@ -310,9 +310,9 @@ def run_all(
 
 
 def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> SharedRun:
-    """One policy in one case; where each job was is kept for pictures and tables, if they are wanted.
+    """Simulate one policy in one case; `keeps_places` records the nodes of each job, for figures and tables.
 
-    Raises `UsageError` if the policy or order is not one that shares.
+    Raises `UsageError` if the policy is unknown, or the order does not support sharing.
     """
     check_names([name], centre.order_name)
     work, machine = centre.workload, centre.machine

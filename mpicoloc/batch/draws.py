@@ -1,4 +1,4 @@
-"""Draws of what is random: which program each job of a log runs, what it suffers, and what it sends."""
+"""Random draws: the program of each job in a log, its slowdowns, and its link utilisation."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from mpicoloc.pairing import model_file, queue_files
 from mpicoloc.profile import profiles
 
 N_SEEDS = 5
-"""Draws where something is random, if nobody says how many."""
+"""Default number of draws if something is random."""
 ANY = "*"
-"""Executable number in a table that stands for all others."""
+"""Key in a table of programs that stands for all other executables."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Programs:
     Parameters
     ----------
     names : tuple of str
-        Of all programs.
+        Names of all programs.
     of_job : ndarray of int, shape (n_jobs,)
         Index of each job's program in `names`.
     """
@@ -53,12 +53,12 @@ class Programs:
 
 
 def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str, float]:
-    """Parts of programs in a mix, as ``lu=3,heat2d=1`` gives them; empty: all alike.
+    """Fractions of programs in a mix such as ``lu=3,heat2d=1``; empty: equal fractions.
 
-    `figures` says what is known of the `known` programs.
+    `figures` names the data of the `known` programs, for messages.
 
-    Result: parts by program, which add up to 1. Raises `UsageError` if a word is no NAME=PART, a part is not
-    above 0, or a program is unknown or named twice.
+    Result: fractions by program, which add up to 1. Raises `UsageError` if an entry is not NAME=PART, a part
+    is not above 0, or a program is unknown or named twice.
     """
     parts: dict[str, float] = {}
     for word in filter(None, text.split(",")):
@@ -79,7 +79,7 @@ def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str
 
 
 def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> Programs:
-    """Programs drawn from a mix: one for each executable of a user where the log tells it, else one a job."""
+    """Programs drawn from a mix, one for each executable of a user, or for each job without executable."""
     names = tuple(parts)
     is_known = log.program >= 0
     _, which = np.unique(
@@ -92,9 +92,9 @@ def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> P
 
 
 def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
-    """Programs by a table from executable numbers of the log, or names of its jobs, to names.
+    """Programs by a table from executable numbers of the log, or from job names, to program names.
 
-    Raises `DataError` if a job has an executable that is not there.
+    Raises `DataError` if the table lacks a job's executable.
     """
     numbers, which = np.unique(log.program, return_inverse=True)
     keys = [str(log.name("program", number)) for number in numbers.tolist()]
@@ -103,8 +103,7 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
         i = found.index(None)
         n_jobs = int((which == i).sum())
         raise DataError(
-            f"{source}: executable {keys[i]} of {counted(n_jobs, 'job')} is not there: add a row for it, "
-            f"or for {ANY}"
+            f"{source}: executable {keys[i]} of {counted(n_jobs, 'job')} has no row: add one, or for {ANY}"
         )
     names = tuple(dict.fromkeys(name for name in found if name is not None))
     places = np.array([names.index(name) for name in found if name is not None], np.int64)
@@ -114,7 +113,7 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
 def check_job_names(log: JobLog, known: Collection[str]) -> None:
     """Check that the names of all jobs are programs.
 
-    Raises `DataError` if a job's name is none of them.
+    Raises `DataError` if a job's name is not a known program.
     """
     names = log.names["program"]
     numbers, n_jobs = np.unique(log.program, return_counts=True)
@@ -134,11 +133,11 @@ _NAMES_TOLD = 5
 def of_programs(
     names: Sequence[str], table: Mapping[str, Mapping[int, float]], height: int, source: str
 ) -> Floats:
-    """Utilisation of each level by programs.
+    """Link utilisation by program and level.
 
-    Shapes: result (n_programs, height). Result: of programs that are not in the table 0: they send nothing
-    that is known. What is above 1 counts as 1, as in `network.utilisation`. Raises `DataError` if none of the
-    programs is there, or a number is negative, or a program uses a level that the machine lacks.
+    Shapes: result (n_programs, height). Result: 0 for programs that are not in the table. Values above 1
+    count as 1, as in `network.utilisation`. Raises `DataError` if the table has none of the programs, a
+    number is negative, or a program uses a level that the machine lacks.
     """
     if not table.keys() & set(names):
         some = ", ".join(names[:_NAMES_TOLD]) + ", ..." * (len(names) > _NAMES_TOLD)
@@ -165,11 +164,11 @@ def read_utilisation(path: str) -> dict[str, dict[int, float]]:
     """Utilisation of levels by program.
 
     Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links: the
-    part of its time for which the program keeps such links busy. Cells may be empty. Level 0 are links of
-    hosts.
+    fraction of its time for which the program keeps these links busy. Cells can be empty. Level 0 is the
+    links of hosts.
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
-    none, or a program appears twice.
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
+    malformed, or a program appears twice.
     """
     found: dict[str, dict[int, float]] = {}
     for i, row in enumerate(table_rows(path, "utilisation", {"program", "level_1"}, {"program"}), 1):
@@ -189,7 +188,7 @@ def read_utilisation(path: str) -> dict[str, dict[int, float]]:
 def _utilisation(paths: Sequence[str]) -> dict[str, dict[int, float]]:
     """Utilisation of levels by program.
 
-    Raises `DataError` if a file tells no utilisation, or two tell that of one program.
+    Raises `DataError` if a file has no utilisation, or two files have the same program.
     """
     found: dict[str, dict[int, float]] = {}
     for path in paths:
@@ -219,7 +218,7 @@ def _of_profile(path: str, profile: Profile) -> dict[int, float]:
 
 
 def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool) -> list[Case]:
-    """Draws of programs and of what they suffer: one where nothing is random."""
+    """Draws of programs and of their slowdowns; a single draw if nothing is random."""
     seed = args.seed or 0
     links = None if args.utilisation is None else _utilisation(args.utilisation)
     if not is_shared and links is None:
@@ -252,7 +251,7 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
 
 
 def _n_draws(asked: int | None, *, is_random: bool) -> int:
-    """Number of draws that `--seeds` gives: one where nothing is random."""
+    """Number of draws by `--seeds`; 1 if nothing is random."""
     if is_random or asked == 1:
         return asked or N_SEEDS
     if asked:
@@ -265,7 +264,7 @@ def _n_draws(asked: int | None, *, is_random: bool) -> int:
 def _model(
     args: argparse.Namespace, programs: tuple[str, ...] | None
 ) -> tuple[SlowdownModel, dict[str, JobFeatures]]:
-    """The slowdown model, and the programs that it covers."""
+    """The slowdown model, and the features of the programs that it covers."""
     if (args.curves is None) == (args.slowdowns is None):
         raise UsageError("jobs that share nodes need slowdowns: give --slowdowns FILE or --curves FILE")
     if args.curves is not None:

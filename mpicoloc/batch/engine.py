@@ -1,7 +1,7 @@
-"""The event loop: jobs arrive, begin and end; an order chooses which begins, an allocation on which nodes.
+"""The event loop: jobs arrive, begin and end; an order chooses the next job, an allocation its nodes.
 
-A job has work, its run time alone in s, and a speed, 1 unless something slows it down. Its end moves whenever
-its speed changes, so what shares nodes or the network may stretch it while it runs.
+A job has work (its run time alone, s) and a speed, 1 unless something slows it down. Its end moves whenever
+its speed changes, so jobs that share nodes or links with it can slow it down while it runs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ADVANCE_JOBS = 1000
 
 
 class Observer(Protocol):
-    """Is told of each job that begins and ends."""
+    """Receives each start and end of a job."""
 
     def began(self, simulation: Simulation, job: int, nodes: Ints) -> None:
         """A job has begun on these nodes, in ascending order."""
@@ -34,10 +34,10 @@ class Observer(Protocol):
 
 @runtime_checkable
 class Settler(Protocol):
-    """An observer that changes how fast jobs work when all that happens at an instant has happened."""
+    """An observer that changes the speeds of jobs after all events of an instant."""
 
     def settle(self, simulation: Simulation) -> None:
-        """Jobs have begun and ended, and no time has passed."""
+        """All jobs of this instant have begun and ended; the clock has not moved on yet."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Schedule:
     Parameters
     ----------
     arrival_s, start_s, end_s : ndarray, shape (n,)
-        When the job was submitted, began and ended, s. A job that waits for the end of another arrives later
-        than the log says.
+        Times at which the job arrived, began and ended, s. A job that waits for the end of another arrives
+        when that job ends in the simulation, plus its think time.
     """
 
     arrival_s: Floats
@@ -72,16 +72,15 @@ def simulate(
     allocation: Allocation,
     observers: Sequence[Observer] = (),
 ) -> Schedule:
-    """Run all jobs of a workload; none is lost, and each has nodes of its own."""
+    """Simulate all jobs of a workload, each on nodes of its own."""
     return Simulation(workload, machine, order, allocation, observers).run()
 
 
 class Simulation:
-    """One simulation at work; observers may read it, and change speeds with `set_link_delay`.
+    """The state of one simulation; observers can read it, and change speeds with `set_link_delay`.
 
-    A job that works at its own pace takes 1 s for each second of its work. Jobs on its nodes multiply that by
-    a slowdown, and jobs on its links add a delay, s for each second of work. This is the one place where both
-    meet.
+    A job alone takes 1 s for each second of its work. Jobs on its nodes multiply this time by a slowdown, and
+    jobs on its links add a delay, s for each second of work. Only this class combines the two.
     """
 
     def __init__(
@@ -116,11 +115,11 @@ class Simulation:
 
     @property
     def now_s(self) -> float:
-        """Time of the event that is handled."""
+        """Time of the current event."""
         return self.view.now_s
 
     def run(self) -> Schedule:
-        """Handle all events, those of one instant together: ends, then arrivals, then the queue."""
+        """Handle all events; at each instant first ends, then arrivals, then the queue."""
         n_over, n_told = 0, 0
         with progress.stage("simulating", len(self.workload), "jobs") as advance:
             while (now_s := self._next_s()) < np.inf:
@@ -140,32 +139,32 @@ class Simulation:
         return self.schedule
 
     def work_left_s(self, job: int) -> float:
-        """Run time alone that a running job still has by its estimate, s."""
+        """Remaining work of a running job by its estimate: run time alone, s."""
         gone_s = (self.now_s - self._since_s[job]) * self._speed[job]
         done_s = float(self.workload.log.run_s[job]) - (self._work_s[job] - gone_s)
         return max(float(self.workload.estimate_s[job]) - done_s, 0.0)
 
     def set_node_slowdown(self, job: int, slowdown: float) -> None:
-        """Let jobs on its nodes stretch a running job from now on; settlers find it in `repaced`."""
+        """Set the slowdown of a running job by jobs on its nodes, from now on; settlers read `repaced`."""
         self.node_slowdown[job] = slowdown
         self.repaced.add(job)
         self.set_speed(job, 1.0 / (slowdown + self.link_delay[job]))
 
     def set_link_delay(self, job: int, delay: float) -> None:
-        """Let jobs on its links delay a running job from now on."""
+        """Set the delay of a running job by jobs on its links, from now on."""
         self.set_speed(job, 1.0 / (self.node_slowdown[job] + delay))
         self.link_delay[job] = delay
         self._stale.add(job)
 
     def set_speed(self, job: int, speed: float) -> None:
-        """Let a running job work faster or slower from now on: work in s of its run alone, per s."""
+        """Set the speed of a running job from now on: seconds of work per second."""
         self._work_until_now(job)
         self._speed[job] = speed
         self._n_changes[job] += 1
         self._push_end(job)
 
     def _work_until_now(self, job: int) -> None:
-        """Count what a job has done since its speed changed, and what that took longer because of links."""
+        """Account the work of a job since its last change of speed, and the time that links added to it."""
         done_s = (self.now_s - self._since_s[job]) * self._speed[job]
         self._work_s[job] -= done_s
         self._since_s[job] = self.now_s
@@ -178,7 +177,7 @@ class Simulation:
 
     def _next_s(self) -> float:
         while self._ends and self._ends[0][2] != self._n_changes.get(self._ends[0][1]):
-            heapq.heappop(self._ends)  # of a job whose speed has changed since
+            heapq.heappop(self._ends)  # outdated: the job's speed has changed
         times_s = [rows[0][0] for rows in (self._ends, self._later) if rows]
         if self._n_arrived < len(self._arrivals):
             times_s.append(float(self.workload.log.submit_s[self._arrivals[self._n_arrived]]))
@@ -213,25 +212,25 @@ class Simulation:
         self.view.free(job, nodes)
 
     def _looks_ahead(self) -> bool:
-        """Whether an order may ask now when running jobs will end: not if all that wait can begin at once."""
+        """Whether an order can ask when running jobs will end: not if all waiting jobs can begin at once."""
         all_fit = self.waiting["n_nodes"].sum() <= self.view.n_free
         return len(self.waiting) > 0 and not (all_fit and self.view.allocation.is_bound_by_number)
 
     def _expect_again(self) -> None:
         """Move the expected ends of jobs that links have made slower or faster.
 
-        Only before somebody may look at them: most jobs change their pace often while nobody waits.
+        Called only before an order can read them: while no job waits, most changes of pace need no update.
         """
         for job in sorted(self._stale):
             self._expect_pace(job)
         self._stale.clear()
 
     def _expected_pace(self, job: int) -> float:
-        """Time that the batch system counts on for each second of a job's work, from now on."""
+        """Time that the batch system expects for each second of a job's work, from now on."""
         return 1.0 + self.link_delay[job]
 
     def _expect_pace(self, job: int) -> None:
-        """Expect a job to end as if it went on at its present pace."""
+        """Update the expected end of a job, assuming that its present pace continues."""
         view, nodes = self.view, self.nodes[job]
         end_s = self.now_s + self.work_left_s(job) * self._expected_pace(job)
         self.releases.end(float(view.expected_end_s[nodes[0]]), job)
@@ -258,7 +257,7 @@ class Simulation:
         )
 
     def _queue_of(self, job: int) -> Columns:
-        """Where a job waits."""
+        """The queue in which a job waits."""
         return self.waiting
 
     def _begin_jobs(self) -> None:
@@ -266,7 +265,7 @@ class Simulation:
             pass
 
     def _begin_next(self) -> bool:
-        """Begin the next job on free nodes; False: all others wait."""
+        """Begin the next job on free nodes. Returns False if no waiting job can begin."""
         place = self._order(self.view) if len(self.waiting) and self.view.n_free else None
         if place is None:
             return False

@@ -1,4 +1,4 @@
-"""Input of a simulation: jobs of a log as columns, and nodes of a machine with switches and subtrees."""
+"""Inputs of a simulation: the jobs of a log, and the nodes, switches and subtrees of a machine."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 
 ESTIMATES = ("user", "perfect")
-"""The batch system's belief about run times: the limits that users set, or the truth."""
+"""Run times that the batch system expects: the limits that users set, or the true run times."""
 NO_JOB = -1
-"""Number of a job, queue or program that a log does not tell."""
+"""Stands for a job, queue or program that the log does not give."""
 
 
 @dataclass(frozen=True)
@@ -29,27 +29,27 @@ class JobLog:
     number : ndarray of int, shape (n,)
         Number of the job in its log.
     submit_s : ndarray, shape (n,)
-        Since the begin of the log, s; ascending.
+        Time of submission since the start of the log, s; ascending.
     run_s : ndarray, shape (n,)
-        Run time, s; -1: not known, as of a job that never ran.
+        Run time, s; -1: not known, for example because the job never ran.
     limit_s : ndarray, shape (n,)
-        Run time that the user asked for, s; -1: not known.
+        Run time that the user requested, s; -1: not known.
     n_processors : ndarray of int, shape (n,)
         -1: not known.
     n_nodes : ndarray of int, shape (n,)
-        -1: not known; then it follows from the processors.
+        -1: not known; the number of processors then gives the nodes.
     user, program, queue, partition : ndarray of int, shape (n,)
-        Numbers of these; -1: not known.
+        Number of the user, program, queue and partition; -1: not known.
     previous : ndarray of int, shape (n,)
         Index of the job whose end this one waits for; -1: none.
     think_s : ndarray, shape (n,)
         Time from that end to the submission, s.
     header : mapping of str to str
-        Fields of the log's head, as ``{"MaxNodes": "1152"}``.
+        Fields of the log's header, for example ``{"MaxNodes": "1152"}``.
     names : mapping of str to mapping of int to str
-        What numbers of a column stand for, where the log tells it, as ``{"program": {0: "lammps"}}``.
+        Names for the numbers in a column, if the log has them, for example ``{"program": {0: "lammps"}}``.
     wait_s : ndarray, shape (n,), optional
-        How long each job waited in reality, s; -1: not known.
+        Wait recorded in the log, s; -1: not known.
     """
 
     number: Ints
@@ -72,7 +72,7 @@ class JobLog:
         return len(self.number)
 
     def cores_per_node(self) -> int | None:
-        """Processors of a node as the head tells them, else the most that a job had of one; None: unknown."""
+        """Processors of a node by the log's header, else the most that a job used per node; None: unknown."""
         nodes, processors = (_positive(self.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
         if nodes and processors:
             return max(processors // nodes, 1)
@@ -80,7 +80,7 @@ class JobLog:
         return int((-(-self.n_processors[known] // self.n_nodes[known])).max()) if known.any() else None
 
     def name(self, column: str, number: int) -> str | int:
-        """The meaning of a number in a column, or the number itself."""
+        """The name for a number in a column, or the number itself."""
         return self.names.get(column, {}).get(number, number)
 
 
@@ -90,7 +90,7 @@ def _positive(word: str) -> int:
 
 
 def select(log: JobLog, keep: Bools) -> JobLog:
-    """Some of the jobs; one that waits for the end of another that is left out comes at its logged time."""
+    """The selected jobs; a job whose predecessor is left out arrives at its logged time."""
     new_index = np.where(keep, np.cumsum(keep) - 1, NO_JOB)
     previous = np.where(log.previous >= 0, new_index[log.previous], NO_JOB)
     columns = {
@@ -103,18 +103,18 @@ def select(log: JobLog, keep: Bools) -> JobLog:
 
 @dataclass(frozen=True)
 class Workload:
-    """n jobs that are simulated, in order of submission.
+    """n jobs to simulate, in order of submission.
 
     Parameters
     ----------
     log : JobLog
-        Their rows of the log.
+        Rows of these jobs in the log.
     n_nodes : ndarray of int, shape (n,)
-        Nodes that each needs.
+        Number of nodes that each job needs.
     estimate_s : ndarray, shape (n,)
-        Run time that the batch system counts on, s; never shorter than the run time.
+        Run time that the batch system expects, s; never shorter than the run time.
     cores_per_node : int
-        Of the machine; a job has all cores of its nodes.
+        Cores of each node; a job has all cores of its nodes.
     """
 
     log: JobLog
@@ -127,12 +127,12 @@ class Workload:
 
 
 def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "user") -> Workload:
-    """Jobs of a log as a machine runs them, on whole nodes.
+    """Convert a log to jobs on whole nodes.
 
-    A job that ran longer than its limit has its run time as estimate, as if the limit had been longer: no
-    simulated batch system ends a job of which the log says that it ran on.
+    The estimate of a job that ran longer than its limit is its run time, because the simulation does not end
+    a job that ran on in reality.
 
-    Raises `UsageError` if `estimates` is unknown. Raises `DataError` if there is no job, or one needs more
+    Raises `UsageError` if `estimates` is unknown. Raises `DataError` if there is no job, or a job needs more
     nodes than the machine has.
     """
     if estimates not in ESTIMATES:
@@ -143,7 +143,7 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
     too_large = np.flatnonzero(needed > n_nodes)
     if len(too_large):
         i = int(too_large[0])
-        # Nodes that the log tells do not depend on their cores.
+        # If the log gives the numbers of nodes, cores per node do not change them.
         more_cores = "" if (log.n_nodes[too_large] > 0).all() else "more --cores-per-node, "
         raise DataError(
             f"job {log.number[i]} needs {needed[i]:,} nodes of "
@@ -157,14 +157,14 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
 
 
 def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
-    """Nodes that each job takes: those that the log tells, else its processors on whole nodes."""
+    """Number of nodes of each job: from the log, else its processors rounded up to whole nodes."""
     return np.where(log.n_nodes > 0, log.n_nodes, -(-log.n_processors // cores_per_node))
 
 
 def most_at_once(work: Workload) -> int:
-    """Most nodes that jobs had at one instant of the log, as if none shared a node.
+    """Largest number of nodes in use at one instant of the log, as if no jobs shared a node.
 
-    Jobs whose begin is not known are left out; 0: no begin is.
+    Jobs with unknown start are left out; the result is 0 if no start is known.
     """
     log = work.log
     if log.wait_s is None or not (is_known := log.wait_s >= 0).any():
@@ -172,11 +172,11 @@ def most_at_once(work: Workload) -> int:
     begin_s = (log.submit_s + log.wait_s)[is_known]
     times_s = np.concatenate([begin_s, begin_s + log.run_s[is_known]])
     change = np.concatenate([work.n_nodes[is_known], -work.n_nodes[is_known]])
-    return int(np.cumsum(change[np.lexsort((change, times_s))]).max())  # of one instant, ends first
+    return int(np.cumsum(change[np.lexsort((change, times_s))]).max())  # ends before starts
 
 
 def ran(log: JobLog) -> Bools:
-    """Which jobs took a processor for a time above 0; others were cancelled before they began."""
+    """Whether each job ran on a processor for some time; other jobs were cancelled before they began."""
     return (log.run_s > 0) & ((log.n_processors > 0) | (log.n_nodes > 0))
 
 
@@ -186,19 +186,19 @@ MARENOSTRUM = "MareNostrum"
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """Nodes 0 .. n - 1 in the order of the tree: those of one subtree follow each other.
+    """Nodes 0 .. n - 1 in the order of the tree: the nodes of each subtree are consecutive.
 
     Parameters
     ----------
     name : str
-        For people.
+        Name for messages and figures.
     hosts : ndarray of int, shape (n_nodes,)
         Number of each node in the topology.
     subtree : tuple of ndarray of int, each of shape (n_nodes,)
         ``subtree[l - 1]``: number of the subtree of level l that each node is in, for l = 1 (first-level
         switches) to the tree's height (one subtree).
     host_names : tuple of str
-        Name of each node; empty: the topology has none, then they are n0, n1, ...
+        Name of each node; empty if the topology has no names: `node_names` are then n0, n1, ...
     """
 
     name: str
@@ -208,7 +208,7 @@ class Machine:
 
     @functools.cached_property
     def starts(self) -> tuple[Ints, ...]:
-        """First node of each subtree of a level; ``starts[0]`` of first-level switches."""
+        """First node of each subtree, by level; ``starts[0]`` is for first-level switches."""
         return tuple(np.flatnonzero(np.diff(level, prepend=-1)) for level in self.subtree)
 
     @functools.cached_property
@@ -218,7 +218,7 @@ class Machine:
 
     @functools.cached_property
     def place(self) -> Ints:
-        """Number of each node at its first-level switch."""
+        """Position of each node at its first-level switch, from 0."""
         return np.arange(self.n_nodes) - np.repeat(self.starts[0], self.switch_sizes)
 
     @functools.cached_property
@@ -232,17 +232,17 @@ class Machine:
 
     @property
     def n_nodes(self) -> int:
-        """Nodes of the machine."""
+        """Number of nodes."""
         return len(self.hosts)
 
     @property
     def height(self) -> int:
-        """Levels of switches."""
+        """Number of levels of switches."""
         return len(self.subtree)
 
     @property
     def n_switches(self) -> int:
-        """First-level switches."""
+        """Number of first-level switches."""
         return len(self.switch_sizes)
 
     @property
@@ -255,12 +255,12 @@ class Machine:
         return self.subtree[self.top_level - 1][self.starts[0]]
 
     def per_switch(self, flags: Bools) -> Ints:
-        """Nodes of each first-level switch for which a flag is set."""
+        """Number of nodes of each first-level switch whose flag is set."""
         return np.add.reduceat(flags, self.starts[0], dtype=np.int64)
 
 
 def of_hosts(topology: Levelled, hosts: Ints, name: str | None = None) -> Machine:
-    """The machine of some hosts of a tree, in ascending order."""
+    """The machine of the given hosts of a tree, which must ascend."""
     levels = []
     for level in range(1, topology.height + 1):
         _, dense = np.unique(topology.subtree(level, hosts), return_inverse=True)
@@ -269,7 +269,7 @@ def of_hosts(topology: Levelled, hosts: Ints, name: str | None = None) -> Machin
 
 
 def of_fabric(fabric: Fabric) -> Machine:
-    """The machine of all hosts that a fabric has; free ports of switches are none."""
+    """The machine of all hosts of a fabric; free switch ports do not count as hosts."""
     hosts = fabric.hosts()
     found = of_hosts(fabric.topology, hosts)
     return (
@@ -278,12 +278,12 @@ def of_fabric(fabric: Fabric) -> Machine:
 
 
 def named(name: str) -> Machine | None:
-    """A machine by its name, or None: there is only `MARENOSTRUM`.
+    """The machine with this name, or None; the only one is `MARENOSTRUM`.
 
     Notes
     -----
-    Jokanovic 2014, section 4.3 and Figure 4.10: 3,096 nodes, 18 at each switch, ten subtrees of 18 switches,
-    the last of ten. The network is not blocking.
+    Jokanovic 2014, section 4.3 and Figure 4.10: 3,096 nodes, 18 at each switch; ten subtrees of 18 switches
+    each, but ten in the last. The network is non-blocking.
     """
     if name.lower() != MARENOSTRUM.lower():
         return None
@@ -291,7 +291,7 @@ def named(name: str) -> Machine | None:
 
 
 def part_of(machine: Machine, nodes: Ints, name: str) -> Machine:
-    """The machine of some nodes of another one."""
+    """The machine that consists of some nodes of another machine."""
     levels = (np.unique(level[nodes], return_inverse=True)[1] for level in machine.subtree)
     names = tuple(machine.host_names[i] for i in nodes.tolist()) if machine.host_names else ()
     return Machine(name, machine.hosts[nodes], tuple(level.astype(np.int64) for level in levels), names)

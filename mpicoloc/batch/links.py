@@ -1,4 +1,4 @@
-"""Which jobs use the same links of the tree, counted while they run, and what that costs them."""
+"""Jobs that use the same links of the tree at the same time, and the delays that result."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from mpicoloc.network.utilisation import MAX_ITERATIONS, TOLERANCE, crowding
 def links_of(machine: Machine, nodes: Ints) -> Iterator[tuple[int, list[int], list[int]]]:
     """The links above subtrees that a job uses.
 
-    Result: for each level up to the last on which the job is in several subtrees: the level, from 1; these
-    subtrees; and the job's nodes in each.
+    Result: for each level on which the job is in several subtrees: the level, from 1; these subtrees; and the
+    number of the job's nodes in each.
     """
     for level in range(1, machine.height):
         tree_of = machine.subtree[level - 1]
         if tree_of[nodes[0]] == tree_of[nodes[-1]]:
-            return  # nodes ascend, so it is in one subtree on this level and above
+            return  # nodes ascend, so the job is in one subtree on this level and above
         trees = tree_of[nodes]
         ends = np.append(np.flatnonzero(trees[1:] != trees[:-1]), len(trees) - 1)
         yield level, trees[ends].tolist(), np.diff(ends, prepend=-1).tolist()
@@ -33,8 +33,8 @@ def links_of(machine: Machine, nodes: Ints) -> Iterator[tuple[int, list[int], li
 class SharedLinks:
     """Observer of a simulation that counts pairs of jobs on the same links.
 
-    Two jobs share the links of level l above a subtree of that level if both have nodes in it, and both have
-    nodes outside it, too, at the same time (Jokanovic 2014, section 4.3 and Figure 4.10). Level 1 are the
+    Two jobs share the links of level l above a subtree of that level if, at the same time, both have nodes
+    inside and nodes outside the subtree (Jokanovic 2014, section 4.3 and Figure 4.10). Level 1 is the
     up-links of first-level switches, which the thesis calls the second level.
 
     Parameters
@@ -45,11 +45,11 @@ class SharedLinks:
     Attributes
     ----------
     n_sharers : ndarray of int, shape (n_jobs,)
-        Other jobs with which each shared a link of any level at any time.
+        Number of other jobs with which each job shared a link of any level at any time.
     n_subtrees : ndarray of int, shape (n_jobs, height)
-        Subtrees of level 1, 2, ... that each job was in; of level 1: first-level switches.
+        Number of subtrees of level 1 (first-level switches), 2, ... with nodes of each job.
     n_pairs : dict of int to int
-        Pairs of jobs that shared links of each level.
+        Number of pairs of jobs that shared links of each level.
     """
 
     def __init__(self, machine: Machine, n_jobs: int) -> None:
@@ -61,7 +61,7 @@ class SharedLinks:
         self._links: dict[int, list[tuple[int, int]]] = {}
 
     def began(self, simulation: Any, job: int, nodes: Ints) -> None:
-        """Count the jobs that use links which this one uses now, too; nodes are in ascending order."""
+        """Count the jobs that already use links of a job that begins; nodes are in ascending order."""
         others: set[int] = set()
         links: list[tuple[int, int]] = []
         for level, trees, _ in links_of(self.machine, nodes):
@@ -80,28 +80,28 @@ class SharedLinks:
             self.n_sharers[list(others)] += 1
 
     def ended(self, simulation: Any, job: int, nodes: Ints) -> None:
-        """Forget a job's links."""
+        """Remove a job from its links."""
         for link in self._links.pop(job, ()):
             self._users[link].discard(job)
 
 
 @dataclass(frozen=True)
 class LinkRows:
-    """Links used by jobs: rows of one job above one switch or subtree, those of a subtree together.
+    """Links used by jobs: a row for each job above each switch or subtree, grouped by subtree.
 
-    A job keeps all links of one kind, such as those above a switch, busy for the same part of its time. So a
-    row for each job above each switch serves where `mutual_slowdown` needs the load of each link.
+    A job keeps all links above a subtree busy for the same fraction of its time, so one row can stand for all
+    of them, where `mutual_slowdown` needs the load of each link.
 
     Parameters
     ----------
     job : ndarray of int, shape (n,)
         Index of the job.
     n_users : ndarray of int, shape (n_links,)
-        Rows of each subtree.
+        Number of rows of each subtree.
     busy : ndarray, shape (n,)
-        Part of its time alone for which the job keeps these links busy, in (0, 1].
+        Fraction of its time alone for which the job keeps these links busy, in (0, 1].
     n_hosts : ndarray, shape (2, n)
-        Hosts of the job inside and outside the subtree: those that send up and down, at least 1.
+        Number of the job's hosts inside the subtree, which send up, and outside, which send down; at least 1.
     """
 
     job: Ints
@@ -111,12 +111,12 @@ class LinkRows:
 
 
 def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = TOLERANCE) -> Floats:
-    """Time that other jobs on its links cost each job, s for each second of its work.
+    """Delay of each job by other jobs on its links, s for each second of its work.
 
     Shapes: `alone` (n_jobs,), `pace` (n_jobs,), result (n_jobs,). Result: not below 0.
 
-    `mutual_slowdown` is this plus 1 for jobs with a pace of 1. A job that is slower for other reasons
-    sends for a smaller part of its time.
+    For jobs with a pace of 1, `mutual_slowdown` is this plus 1. A job that is slower for other reasons sends
+    for a smaller fraction of its time.
     """
     first, second, starts = _pairs(rows.n_users)
     theirs = rows.n_hosts.take(second, axis=1)
@@ -137,7 +137,7 @@ def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = T
 
 
 def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
-    """All pairs of rows of one subtree, each row with itself, too, and where those of each row begin."""
+    """All pairs of rows of the same subtree, also of a row with itself, and the first pair of each row."""
     n_of_row = n_users.repeat(n_users)
     starts = n_of_row.cumsum() - n_of_row
     first = np.arange(len(n_of_row)).repeat(n_of_row)
@@ -147,9 +147,9 @@ def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 _TOLERANCE = 1e-4
-"""Error allowed in a delay, s for each second of work."""
+"""Tolerance of a delay, s for each second of work."""
 _LEAST_CHANGE = _TOLERANCE
-"""A delay that would change by less stays as it is."""
+"""Smaller changes of a delay are ignored."""
 
 
 class _Users:
@@ -160,23 +160,23 @@ class _Users:
         self.columns: tuple[list[float], list[float], list[float]] = [], [], []
 
     def add(self, job: int, *row: float) -> None:
-        """Busy part of its time, nodes inside and outside."""
+        """Add a job: busy fraction of its time, and numbers of nodes inside and outside."""
         self.jobs.append(job)
         for column, value in zip(self.columns, row, strict=True):
             column.append(value)
 
     def remove(self, job: int) -> None:
-        """A job that has ended."""
+        """Remove a job that has ended."""
         place = self.jobs.index(job)
         for column in (self.jobs, *self.columns):
             del column[place]
 
 
 class LinkSharing:
-    """The cost to each other of jobs that share links above switches and subtrees.
+    """Observer that delays jobs which share links above switches and subtrees.
 
-    Two jobs share them by the rule of `SharedLinks`. A job waits for its most loaded link, and keeps all
-    links above the switches of a level equally busy.
+    Jobs share links by the rule of `SharedLinks`. A job waits for its most loaded link, and keeps all links
+    above the switches of a level equally busy.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class LinkSharing:
     Attributes
     ----------
     lost_s : ndarray, shape (n_jobs,)
-        Time that each job has taken longer because of others on its links, s.
+        Time that other jobs on its links have cost each job, s.
     """
 
     def __init__(self, machine: Machine, utilisation: Floats, programs: Ints) -> None:
@@ -203,7 +203,7 @@ class LinkSharing:
         self._touched: set[int] = set()
 
     def began(self, simulation: Simulation, job: int, nodes: Ints) -> None:
-        """A job uses the links above all subtrees that it is in, if it is in several."""
+        """Add a job to the links above its subtrees, if it is in several."""
         busy = self._utilisation[self.programs[job]]
         links, alone = [], busy[0] if len(nodes) > 1 else 0.0
         beside: set[int] = set()
@@ -226,7 +226,7 @@ class LinkSharing:
                 self._touched.add(job)
 
     def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
-        """A job leaves its links; those that shared them are faster."""
+        """Remove a job from its links, and mark the jobs that shared them for `settle`."""
         if job not in self._links:
             return
         self.lost_s[job] = simulation.link_lost_s[job]
@@ -239,7 +239,7 @@ class LinkSharing:
             self._touched.add(other)
 
     def settle(self, simulation: Simulation) -> None:
-        """Delay all jobs that those which came and went may have changed, each by others on its links."""
+        """Update the delays of all jobs that starts, ends and changes of pace can affect."""
         if simulation.repaced:
             self._touched |= simulation.repaced & self._links.keys()
             simulation.repaced.clear()
@@ -253,7 +253,7 @@ class LinkSharing:
                 simulation.set_link_delay(job, delay)
 
     def _reached(self, seeds: Iterable[int]) -> list[int]:
-        """Jobs whose pace depends on these: they share links with them, or with others that do."""
+        """Jobs connected to these by shared links, directly or through other jobs."""
         found, todo = set(seeds), list(seeds)
         while todo:
             more = self._beside[todo.pop()] - found
@@ -262,7 +262,7 @@ class LinkSharing:
         return sorted(found)
 
     def _delays(self, simulation: Simulation, reached: list[int]) -> dict[int, float]:
-        """Delay of each of these jobs; 0 for a job that shares no links at this time."""
+        """Delay of each of these jobs; 0 for a job that shares no links now."""
         jobs = [job for job in reached if self._beside[job]]
         delays = dict.fromkeys(reached, 0.0)
         if not jobs:

@@ -1,4 +1,4 @@
-"""Files of logs: their format, by the first line, and the jobs in them."""
+"""Read the jobs of log files, whose first line shows the format."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ N_FIELDS = 18
     _THINK,
 ) = range(N_FIELDS)
 _PARTIAL = (2, 3, 4)
-"""Status of lines that repeat pieces of a job whose whole has a line of its own."""
+"""Status of lines for parts of a job; another line describes the whole job."""
 COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
     "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
 )
-"""The command that prints a log for `parse_sacct`; JobName is last, since names may hold the separator."""
+"""The command that prints a log for `parse_sacct`; JobName is last, as names can contain the separator."""
 REMEDY = "mend or remove it, or leave such entries out with --skip-damaged"
 _FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or what Slurm prints by {COMMAND}"
 
@@ -58,7 +58,7 @@ def parse_swf(
 ) -> tuple[JobLog, tuple[int, ...]]:
     """Jobs of a log, in order of submission; a log in another order is sorted, with a note.
 
-    Raises `DataError` if a line is damaged, with its number; if there is no job.
+    Raises `DataError`, with the line's number, if a line is damaged; also if there is no job.
     """
     header, numbers = _head(lines)
     if not numbers:
@@ -88,7 +88,7 @@ def parse_swf(
 
 
 def _head(lines: Sequence[str]) -> tuple[dict[str, str], list[int]]:
-    """Fields of the head, and the numbers of the lines with jobs."""
+    """Fields of the header, and the numbers of the lines with jobs."""
     header: dict[str, str] = {}
     numbers = []
     for number, line in enumerate(lines, 1):
@@ -102,13 +102,13 @@ def _head(lines: Sequence[str]) -> tuple[dict[str, str], list[int]]:
 
 
 def _partition_names(lines: Sequence[str]) -> dict[int, str]:
-    """Names of partitions by their numbers, from lines of the head such as ``; Partition: 1 pbatch``."""
+    """Names of partitions by their numbers, from header lines such as ``; Partition: 1 pbatch``."""
     found = (re.match(r";\s*Partition:\s*(\d{1,9})\s+(\S+)", line, re.ASCII) for line in lines)
     return {int(match[1]): match[2] for match in found if match}
 
 
 def _rows(lines: Sequence[str], numbers: Sequence[int]) -> Floats | list[list[float] | None]:
-    """The fields of each line; None for one that has not 18 numbers."""
+    """The fields of each line; None for a line that does not have 18 numbers."""
     try:
         table = np.loadtxt((lines[i - 1] for i in numbers), comments=";", ndmin=2)
     except ValueError:
@@ -128,7 +128,7 @@ def _row(line: str) -> list[float] | None:
 
 
 def _damage(table: Floats) -> dict[int, str]:
-    """A description of the damaged rows."""
+    """A description of each damaged row, by its index."""
     wrong: dict[int, str] = {}
     finite = np.isfinite(table).all(axis=1)
     submit_s, run_s, number, previous = (table[:, i] for i in (_SUBMIT, _RUN, _NUMBER, _PREVIOUS))
@@ -172,15 +172,15 @@ def _log(table: Floats, header: dict[str, str], partitions: dict[int, str]) -> J
 
 
 def _indices(previous: Ints, number: Ints) -> Ints:
-    """Index of the job with each number; -1 where no job has it."""
+    """Index of the job with each number; -1 if there is no such job."""
     order = np.argsort(number, kind="stable")
     place = np.minimum(np.searchsorted(number, previous, sorter=order), len(number) - 1)
     return np.where((previous > 0) & (number[order[place]] == previous), order[place], NO_JOB)
 
 
 Words = Mapping[str, Sequence[str]]
-"""Words of each column, one a job: ``number``, ``submit``, ``start``, ``end``, and those of `_READERS` and
-`_NAMES` that are known."""
+"""One word per job in each column: ``number``, ``submit``, ``start``, ``end``, and any others of `_READERS`
+and `_NAMES` that the log has."""
 
 _UNKNOWN = frozenset({"", "Unknown", "None", "N/A", "Partition_Limit"})
 _YEAR_S = 365 * 86400.0
@@ -190,19 +190,18 @@ _COUNT = re.compile(r"(\d{1,15}(?:\.\d+)?)([KMG]?)", re.ASCII)
 _USER_ID = re.compile(r"\(\d+\)$")
 _POWERS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
 _NAMES = {"user": "user", "partition": "partition", "queue": "queue", "name": "program"}
-"""Columns of names, and the column of the log that each becomes."""
+"""Columns of names, and the field of `JobLog` for each."""
 
 
 def log_of(
     words: Words, lines: Sequence[int], source: str, *, skip_damaged: bool, entry: str = "line"
 ) -> tuple[JobLog, tuple[int, ...]]:
-    """The log of some jobs, in order of their arrival.
+    """The jobs of a Slurm log, in order of arrival.
 
-    A job arrives when it is submitted or, if that is known and later, when it became eligible: before, it
-    waited for another job or for a time that its user had set. Jobs that have not begun or ended have run
-    time -1.
+    A job arrives when it is submitted or, if this is known and later, when it becomes eligible: until then it
+    waits for another job or for a time that its user set. Jobs that have not begun or ended have run time -1.
 
-    Raises `DataError` if a line is damaged, with its number; if there is no job.
+    Raises `DataError`, with the line's number, if a line is damaged; also if there is no job.
     """
     values, wrong = _values(words)
     wrong = _disorder(values) | wrong
@@ -220,7 +219,7 @@ def log_of(
 
 
 def _values(words: Words) -> tuple[dict[str, Floats], dict[int, str]]:
-    """Numbers of all columns, NaN where there is none, and what is wrong with damaged rows."""
+    """Values of all columns, NaN if unknown, and a description of each damaged row."""
     values: dict[str, Floats] = {}
     wrong: dict[int, str] = {}
     for key, (read, what) in _READERS.items():
@@ -240,7 +239,7 @@ def _values(words: Words) -> tuple[dict[str, Floats], dict[int, str]]:
 
 
 def _disorder(values: Mapping[str, Floats]) -> dict[int, str]:
-    """A description of rows whose times contradict each other."""
+    """A description of each row that lacks a time or number, or whose times contradict each other."""
     submit_s, start_s, end_s = (values[key] for key in ("submit", "start", "end"))
     local = "local clocks go back once a year, so print the log with SLURM_TIME_FORMAT=%s"
     wrong = {int(i): "it has no time of submission" for i in np.flatnonzero(np.isnan(submit_s))}
@@ -255,7 +254,7 @@ def _disorder(values: Mapping[str, Floats]) -> dict[int, str]:
 
 
 def _arrival(values: Mapping[str, Floats]) -> Floats:
-    """When each job could begin; never after it did, as jobs may be held and released again."""
+    """Time at which each job could begin; not after its start, as jobs can be held and released again."""
     return np.fmin(np.fmax(values["submit"], values["eligible"]), values["start"])
 
 
@@ -269,7 +268,7 @@ def _slurm_log(values: Mapping[str, Floats], words: Words, kept: Ints) -> JobLog
             own = [words[key][i] for i in kept.tolist()]
             place = {word: i for i, word in enumerate(dict.fromkeys(own))}
             numbers[column] = np.array([place[word] for word in own], np.int64)
-            # jobcomp writes the number of a user behind the name, as in root(0).
+            # jobcomp appends the user's number to the name, as in root(0).
             is_user = key == "user"
             names[column] = {i: _USER_ID.sub("", word) if is_user else word for word, i in place.items()}
     return JobLog(
@@ -295,13 +294,13 @@ def _integers(column: Floats) -> Ints:
 
 
 def _number(word: str) -> float | None:
-    """Of ``123``, ``123_4`` (a task of an array), ``123+1`` (a part of a job): 123."""
+    """The number 123 from ``123``, ``123_4`` (a task of an array) or ``123+1`` (a component of a job)."""
     found = re.match(r"\d{1,15}(?![^_+])", word, re.ASCII)
     return float(found[0]) if found else None
 
 
 def _time(word: str) -> float | None:
-    """Seconds since 1970; times without a zone are taken for UTC, as only differences count."""
+    """Seconds since 1970; times without a zone count as UTC, because only differences matter."""
     if word.isascii() and word.isdigit():
         return float(word)
     if not _TIME.fullmatch(word):
@@ -313,7 +312,7 @@ def _time(word: str) -> float | None:
 
 
 def _same_times(words: Sequence[str]) -> Floats | None:
-    """The times that `_time` reads of each word, all at once; None: formats differ, or one is wrong."""
+    """`_time` of all words at once, for speed; None if formats differ, or a word is malformed."""
     if all(word in _UNKNOWN or (len(word) == _TIME_LENGTH and word[10] == "T") for word in words):
         try:
             times = np.array(["NaT" if word in _UNKNOWN else word for word in words], "datetime64[s]")
@@ -326,12 +325,12 @@ def _same_times(words: Sequence[str]) -> Floats | None:
 
 
 def _limit(word: str) -> float | None:
-    """Seconds of ``2-12:00:00``, of minutes, and of ``UNLIMITED``: a year, as Slurm's backfill counts it."""
+    """Seconds from ``2-12:00:00``, minutes, or ``UNLIMITED``: a year, as in Slurm's backfill."""
     return _YEAR_S if word.upper() == "UNLIMITED" else slurm_seconds(word)
 
 
 def _count(word: str) -> float | None:
-    """``1152`` or ``2K``, as Slurm writes multiples of 1,024; 0 is not known, as of a job that never ran."""
+    """Value of ``1152`` or ``2K`` (Slurm's suffixes are powers of 1,024); 0 is unknown: the job never ran."""
     found = _COUNT.fullmatch(word)
     if found is None:
         return None
@@ -348,7 +347,7 @@ _READERS: dict[str, tuple[Callable[[str], float | None], str]] = {
     "processors": (_count, "number of processors"),
     "limit": (_limit, "time limit"),
 }
-"""Columns of numbers: how a word is read, None if it is wrong, and what it should be."""
+"""Columns of numbers: the reader of a word, which returns None if it is malformed, and a description."""
 
 
 _KEYS = {
@@ -370,14 +369,14 @@ _OTHERS = (
     *("Cluster", "ArrayJobId", "ArrayTaskId", "HetJobId", "HetJobOffset", "DerivedExitCode", "ExitCode"),
 )
 _JOBCOMP_COLUMNS = ("number", "submit", "start", "end", "nodes")
-# A name may have blanks, so a word ends where the next key begins.
+# Names can contain blanks, so a value ends where the next key begins.
 _KEY = re.compile(rf"(?:^|\s)({'|'.join([*(key for keys in _KEYS.values() for key in keys), *_OTHERS])})=")
 
 
 def parse_jobcomp(
     lines: Sequence[str], source: str, *, skip_damaged: bool = False
 ) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs of a list; arguments, results and errors as of `parse_sacct`."""
+    """Jobs of a ``jobcomp/filetxt`` log; arguments, results and errors as in `parse_sacct`."""
     rows, numbers, broken = [], [], []
     for number, line in enumerate(lines, 1):
         if not line.strip():
@@ -400,7 +399,7 @@ def parse_jobcomp(
 
 
 def _slurm_row(line: str) -> dict[str, str | None]:
-    """The words of a line by `_KEYS`; None: it lacks the key."""
+    """The values in a line, by `_KEYS`; None if the line lacks the key."""
     parts = _KEY.split(line.strip())
     words = {key: word.strip() for key, word in zip(parts[1::2], parts[2::2], strict=True)}
     return {key: next((words[name] for name in names if name in words), None) for key, names in _KEYS.items()}
@@ -420,26 +419,26 @@ _COLUMNS = {
     "queue": ("qos",),
     "name": ("jobname",),
 }
-"""Names by which `sacct` calls each column of `slurm_jobs`; the first that is there counts."""
+"""Names of each column in the output of `sacct`; the first one found counts."""
 _SACCT_COLUMNS = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "End"}
 
 
 def parse_sacct(
     lines: Sequence[str], source: str, *, skip_damaged: bool = False
 ) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs of a log, without the steps of jobs.
+    """Jobs in the output of `sacct`, without job steps.
 
-    Lines that are there twice count once: files of several months may tell of one job each.
+    Repeated lines count once: the files of two months can both have the same job.
 
-    Raises `DataError` if the header lacks a column, or a line is damaged, with its number; if there is no
+    Raises `DataError` if the header lacks a column, if a line is damaged (with its number), or if there is no
     job.
     """
     number, header = next((i, line.strip()) for i, line in enumerate(lines, 1) if line.strip())
-    # --parsable writes the sign behind the last column as well; with --parsable2 that column is empty there.
+    # --parsable writes | after the last column too; with --parsable2 a final | means an empty last column.
     end = "|" if header.endswith("|") else ""
     header = header.removesuffix(end)
     places, n_words = _places(header, source)
-    # Only in the last column does the sign between columns do no harm.
+    # A name can contain |, which is harmless only in the last column.
     n_splits = n_words - 1 if places.get("name") == n_words - 1 else -1
     split = [(i, line.split("|", n_splits)) for i, line in _once(lines[number:], number + 1, header, end)]
     damaged = [(i, len(words)) for i, words in split if len(words) != n_words]
@@ -453,7 +452,7 @@ def parse_sacct(
 
 
 def _places(header: str, source: str) -> tuple[dict[str, int], int]:
-    """Place of each column that is known, and the number of all."""
+    """Index of each known column, and the number of all columns."""
     names = columns_of(header)
     places = {
         key: names.index(found)
@@ -469,17 +468,17 @@ def _places(header: str, source: str) -> tuple[dict[str, int], int]:
 
 
 def columns_of(header: str) -> list[str]:
-    """Names of the columns of `sacct` in lower case."""
-    # Slurm writes the width beside a name that was given one, as in JobName%30.
+    """Names of the columns in a header of `sacct`, in lower case."""
+    # Slurm repeats a width in the header, as in JobName%30.
     return [word.partition("%")[0].strip() for word in header.lower().split("|")]
 
 
 def _once(lines: Sequence[str], first: int, header: str, end: str) -> list[tuple[int, str]]:
-    """Lines with their numbers: not those that are empty, repeat the header, or were there before."""
+    """Lines with their numbers, without empty lines, repeated headers and repeated lines."""
     seen = {header}
     found = []
     for number, line in enumerate(lines, first):
-        text = line.strip().removesuffix(end)  # without the sign behind the last column
+        text = line.strip().removesuffix(end)  # without the | after the last column
         if text and text not in seen:
             seen.add(text)
             found.append((number, text))
@@ -487,13 +486,14 @@ def _once(lines: Sequence[str], first: int, header: str, end: str) -> list[tuple
 
 
 _NO_VALUE, _INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
-"""Slurm's numbers for what is not set, and for no limit."""
+"""Slurm's numbers for "not set" and "no limit"."""
 
 
 def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs that `sacct --json` printed, of any version; the second result are places in the list of jobs.
+    """Jobs in the output of `sacct --json`, of any version; damaged entries by their position in the list.
 
-    Raises `DataError` if it is something else; if an entry is damaged, with its place; if there is no job.
+    Raises `DataError` if the text is something else, if an entry is damaged (with its position), or if there
+    is no job.
     """
     try:
         told = json.loads(text)
@@ -519,13 +519,13 @@ def _part(job: object, *keys: str) -> Any:
 
 
 def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
-    """The words that `sacct --parsable2` prints of a job."""
+    """The words that `sacct --parsable2` would print for a job."""
     allocated = _part(job, "tres", "allocated")
     entries = allocated if isinstance(allocated, list) else []
     counts = {str(_part(one, "type")): _part(one, "count") for one in entries}
     times = {"submit": "submission", "eligible": "eligible", "start": "start", "end": "end"}
     words = {key: _json_word(_part(job, "time", name)) for key, name in times.items()}
-    # 0 and the number for no limit are times that have not come.
+    # A time of 0 or "no limit" has not come yet.
     return {key: "" if word in ("0", "UNLIMITED") else word for key, word in words.items()} | {
         "number": _json_word(job.get("job_id")),
         "nodes": _json_word(job.get("allocation_nodes")),
@@ -540,7 +540,7 @@ _JSON_NAMES = {"partition": "partition", "queue": "qos", "name": "name"}
 
 
 def _json_word(told: object) -> str:
-    """A number or name of Slurm's JSON, where numbers are ``{set, infinite, number}`` since 23.02."""
+    """A number or name in Slurm's JSON; from version 23.02 on, numbers are ``{set, infinite, number}``."""
     if isinstance(told, dict) and told.get("infinite") is True:
         return "UNLIMITED"
     if isinstance(told, dict) and "number" in told:
@@ -550,12 +550,13 @@ def _json_word(told: object) -> str:
 
 
 def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs of a log in Standard Workload Format, or as Slurm's `sacct` (also ``--json``) or
-    ``jobcomp/filetxt`` tells them.
+    """Jobs of a log in Standard Workload Format, or from Slurm's `sacct` (also with ``--json``) or
+    ``jobcomp/filetxt``.
 
     Parameters, results and errors are those of `parse_swf`.
 
-    Raises `DataError` if it is in no such format; if a line is damaged, with its number; if there is no job.
+    Raises `DataError` if the format is unknown, if a line is damaged (with its number), or if there is no
+    job.
     """
     first = next((line.strip() for line in lines if line.strip()), None)
     if first is None:
@@ -574,9 +575,9 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
 
 
 def read(path: str, *, skip_damaged: bool) -> tuple[JobLog, tuple[int, ...]]:
-    """A log, and the numbers of its damaged lines, which are left out.
+    """The jobs of a log file, and the numbers of its damaged lines, which are left out.
 
-    A process reads it once while its file is the same.
+    The result is cached as long as the file does not change.
     """
     try:
         found = os.stat(path)

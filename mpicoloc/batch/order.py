@@ -1,6 +1,6 @@
-"""Orders of the queue: which job begins next, and what they may know of it.
+"""Orders, which choose the next job of the queue, and the state that they can read.
 
-That is the machine now, and as expected.
+The state is that of the machine now, and the expected ends of running jobs.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from mpicoloc.errors import UsageError
 
 
 class Columns:
-    """Rows of several columns which are inserted and removed one by one.
+    """A table of several columns whose rows are inserted and removed one by one.
 
     Parameters
     ----------
     dtypes : mapping of str to dtype
-        Of each column.
+        Type of each column.
 
     Attributes
     ----------
     n_removed : int
-        Rows that were taken out so far.
+        Number of rows removed so far.
     """
 
     def __init__(self, dtypes: Mapping[str, DTypeLike]) -> None:
@@ -44,7 +44,7 @@ class Columns:
         return self._columns[name][: self._n]
 
     def insert(self, place: int, **row: float) -> None:
-        """A row before that at `place`."""
+        """Insert a row before the one at `place`."""
         n = self._n
         for name, column in self._columns.items():
             if n == len(column):
@@ -54,11 +54,11 @@ class Columns:
         self._n += 1
 
     def append(self, **row: float) -> None:
-        """A row behind all others."""
+        """Add a row after all others."""
         self.insert(self._n, **row)
 
     def remove(self, place: int) -> None:
-        """Take a row out."""
+        """Remove a row."""
         n = self._n
         for column in self._columns.values():
             column[place : n - 1] = column[place + 1 : n]
@@ -67,44 +67,44 @@ class Columns:
 
 
 class Releases(Columns):
-    """Jobs that run, in order of the ends that the batch system expects: s, job, nodes that become free."""
+    """Running jobs in order of their expected ends: end, s; job; number of nodes that become free."""
 
     def __init__(self) -> None:
         super().__init__({"end_s": np.float64, "job": np.int64, "n_nodes": np.int64})
 
     def begin(self, end_s: float, job: int, n_nodes: int) -> None:
-        """A job that begins, behind those with the same expected end."""
+        """Add a job that begins, after jobs with the same expected end."""
         place = int(np.searchsorted(self["end_s"], end_s, side="right"))
         self.insert(place, end_s=end_s, job=job, n_nodes=n_nodes)
 
     def end(self, end_s: float, job: int) -> None:
-        """A job that ended."""
+        """Remove a job that has ended."""
         low, high = (int(np.searchsorted(self["end_s"], end_s, side=side)) for side in ("left", "right"))
         self.remove(low + int(np.flatnonzero(self["job"][low:high] == job)[0]))
 
 
 Uses = NDArray[np.uint8]
 FREE = 0
-"""Use of a node without a job; an allocation gives its own meaning to every other number."""
+"""Use of a node without a job; each allocation defines the meaning of other numbers."""
 
 Nodes = tuple[Ints, int | Uses]
-"""Nodes of a job in ascending order, and the use of all or each of them."""
+"""Nodes of a job in ascending order, and one use for all of them, or a use for each."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """The way in which nodes are chosen.
+    """A rule that chooses the nodes of a job.
 
     Parameters
     ----------
     name : str
     choose : callable
-        ``choose(machine, uses, n_nodes)``: nodes for a job of that size while the machine's nodes have these
-        uses, or None: the job must wait. It changes nothing.
+        ``choose(machine, uses, n_nodes)``: nodes for a job of that size, given the uses of the machine's
+        nodes; None if the job must wait. It has no side effects.
     is_bound_by_number : bool
-        Any `n_nodes` free nodes are good enough, so only their number decides whether a job can begin.
+        Whether any `n_nodes` free nodes will do, so that only their number decides if a job can begin.
     can : callable, optional
-        ``can(machine, uses, sizes)``: for which of many sizes `choose` finds nodes, without choosing them.
+        ``can(machine, uses, sizes)``: whether `choose` finds nodes for each size, without choosing them.
     """
 
     name: str
@@ -113,7 +113,7 @@ class Allocation:
     can: Callable[[Machine, Uses, Ints], Bools] | None = None
 
     def finds(self, machine: Machine, uses: Uses, sizes: Ints) -> Bools:
-        """For which sizes there are nodes."""
+        """Whether `choose` finds nodes for each size."""
         if self.can is not None:
             return self.can(machine, uses, sizes)
         different, number = np.unique(sizes, return_inverse=True)
@@ -123,13 +123,13 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Reservation:
-    """When the first job of the queue can begin at the latest, if estimates hold.
+    """Latest start of the queue's first job, if estimates hold.
 
     Parameters
     ----------
     start_s : float
     n_spare : int
-        Nodes that are free then beside those of the job.
+        Nodes that are free then in addition to those of the job.
     """
 
     start_s: float
@@ -137,7 +137,7 @@ class Reservation:
 
 
 class View:
-    """The state of a simulated batch system, which orders and allocations only read.
+    """The state of a simulated batch system, read-only for orders and allocations.
 
     Parameters
     ----------
@@ -147,9 +147,9 @@ class View:
     Attributes
     ----------
     queue : Columns
-        Jobs that wait, in order of arrival; times in s.
+        Waiting jobs in order of arrival; times in s.
     releases : Releases
-        Jobs that run.
+        Running jobs.
     """
 
     def __init__(self, machine: Machine, allocation: Allocation) -> None:
@@ -184,7 +184,7 @@ class View:
         self.changed(is_release=True)
 
     def changed(self, *, is_release: bool) -> None:
-        """Forget what depends on the nodes in use; the engine calls it."""
+        """Clear caches that depend on the nodes in use; called by the engine."""
         self._chosen.clear()
         self._leaving_room.clear()
         self._refused = None
@@ -198,7 +198,7 @@ class View:
         if n_nodes not in self._chosen:
             chosen = self.allocation.choose(self.machine, self.uses, n_nodes)
             if chosen is None and self.n_free == self.machine.n_nodes:
-                # A job that a policy cannot place on an empty machine would wait for ever.
+                # A job that the allocation cannot place even on an empty machine would wait for ever.
                 chosen = np.arange(n_nodes), 1
             self._chosen[n_nodes] = chosen
         return self._chosen[n_nodes]
@@ -211,14 +211,14 @@ class View:
         return self.nodes_for(n_nodes) is not None
 
     def can_start_which(self, places: Ints) -> Bools:
-        """For which places of the queue `can_start` holds, where not only the number of nodes counts."""
+        """`can_start` for many places of the queue, for allocations that are not bound by number."""
         sizes = self.queue["n_nodes"][places]
         if self.n_free == self.machine.n_nodes:
             return np.asarray(sizes <= self.n_free)
         return self.allocation.finds(self.machine, self.uses, sizes) & (sizes <= self.n_free)
 
     def reservation(self, place: int) -> Reservation:
-        """The earliest begin of a job that cannot begin now, by the expected ends of those that run."""
+        """Reservation of a job that cannot begin now, by the expected ends of running jobs."""
         n_nodes, job = int(self.queue["n_nodes"][place]), int(self.queue["job"][place])
         if self.allocation.is_bound_by_number:
             return self._by_number(n_nodes)
@@ -228,14 +228,14 @@ class View:
         return self._reserved[1]
 
     def refuse(self, first: int) -> None:
-        """Note that no job of the queue may begin before the one at `first`, until nodes change hands.
+        """Note that no job of the queue can begin before the one at `first`, until the nodes in use change.
 
-        A job that would end too late for the reservation now would end even later if it began later.
+        This stays true as time passes: a job that would end after the reservation now would end even later.
         """
         self._refused = int(self.queue["job"][first]), self.queue.n_removed, len(self.queue)
 
     def n_refused(self, first: int) -> int:
-        """Jobs at the begin of the queue of which `refuse` has noted that."""
+        """Number of jobs at the head of the queue that `refuse` has excluded."""
         if self._refused is None or not len(self.queue):
             return 0
         job, n_removed, n = self._refused
@@ -250,7 +250,7 @@ class View:
         return Reservation(max(float(start_s), self.now_s), n_then - n_nodes)
 
     def _by_choice(self, n_nodes: int) -> Reservation:
-        """Bisection: a job that finds nodes keeps finding them as more jobs end."""
+        """Reservation by bisection: a job that finds nodes also finds them after more jobs have ended."""
         end_s = self.releases["end_s"]
         free = self.n_free + np.cumsum(self.releases["n_nodes"])
         low, high = int(np.searchsorted(free, n_nodes)), len(end_s) - 1
@@ -270,9 +270,9 @@ class View:
         return bool(found[0]) or not np.count_nonzero(uses)
 
     def leaves_room(self, place: int, first: int, reservation: Reservation) -> bool:
-        """Whether the job at `place` may outlast the reservation of that at `first` without delaying it.
+        """Whether the job at `place` can outlast the reservation of the job at `first` without delaying it.
 
-        Of allocations that are not bound by the number of nodes.
+        Only for allocations that are not bound by the number of nodes.
         """
         sizes = self.queue["n_nodes"]
         size = int(sizes[place])
@@ -283,23 +283,23 @@ class View:
 
 
 Order = Callable[[View], int | None]
-"""Chooses the place in the queue of a job to begin now, or None: all others wait.
+"""Returns the place in the queue of a job to begin now, or None if no job can begin.
 
-It is called again after each job that begins, until it returns None.
+The engine calls it again after each job that begins, until it returns None.
 """
 
 
 MAX_AGE_S = 7 * 86400.0
-"""A job that has waited as long has age 1."""
+"""Wait after which the age of a job reaches its maximum, 1."""
 
 
 def conservative(view: View) -> int | None:
-    """The first job in order of the queue whose reservation begins now, and that finds nodes.
+    """The queue's first job whose reservation begins now and that finds nodes.
 
     Notes
     -----
-    Mu'alem and Feitelson 2001, section 2.2. All reservations are made anew at each event, in order of the
-    queue and by the number of nodes alone.
+    Mu'alem and Feitelson 2001, section 2.2. Each event recomputes all reservations, in order of the queue
+    and by the number of nodes alone.
     """
     times_s, free = _profile(view)
     sizes, estimates_s = view.queue["n_nodes"], view.queue["estimate_s"]
@@ -316,7 +316,7 @@ def conservative(view: View) -> int | None:
 
 
 def _profile(view: View) -> tuple[Floats, Ints]:
-    """Times from now on, and the nodes that are free from each time on."""
+    """The expected profile: times from now on, and the number of nodes free from each time on."""
     end_s = np.maximum(view.releases["end_s"], view.now_s)
     times_s = np.concatenate(([view.now_s], end_s))
     free = view.n_free + np.concatenate(([0], np.cumsum(view.releases["n_nodes"])))
@@ -325,7 +325,7 @@ def _profile(view: View) -> tuple[Floats, Ints]:
 
 
 def _earliest_s(times_s: Floats, free: Ints, n_nodes: int, duration_s: float) -> float:
-    """First time from which so many nodes stay free for so long."""
+    """First time from which `n_nodes` nodes stay free for `duration_s`."""
     ok = free >= n_nodes
     short = np.append(np.flatnonzero(~ok), len(ok))
     until_s = np.append(times_s, np.inf)[short[np.searchsorted(short, np.arange(len(ok)))]]
@@ -333,7 +333,7 @@ def _earliest_s(times_s: Floats, free: Ints, n_nodes: int, duration_s: float) ->
 
 
 def _reserved(times_s: Floats, free: Ints, n_nodes: int, start_s: float, end_s: float) -> tuple[Floats, Ints]:
-    """The profile without some nodes from one time to another."""
+    """The profile after reserving `n_nodes` nodes between two times."""
     for time_s in (start_s, end_s):
         i = int(np.searchsorted(times_s, time_s))
         if i == len(times_s) or times_s[i] != time_s:
@@ -344,19 +344,19 @@ def _reserved(times_s: Floats, free: Ints, n_nodes: int, start_s: float, end_s: 
 
 
 def easy(view: View) -> int | None:
-    """The first job, or the next that ends before the first one's reservation, or leaves its nodes alone.
+    """EASY backfilling: the first job, else the next job that does not delay the first one's reservation.
 
     Notes
     -----
-    Lifka 1995; Mu'alem and Feitelson 2001, section 2.1. Where the allocation has rules of its own, the
-    reservation is the first expected end after which it finds nodes, and a job that outlasts that may begin
-    if the first one would find nodes with it there, too.
+    Lifka 1995; Mu'alem and Feitelson 2001, section 2.1. If the number of free nodes does not decide, the
+    reservation is the first expected end after which the allocation finds nodes for the first job; a job that
+    runs on beyond it can begin if the first job would still find nodes beside it.
     """
     return 0 if view.can_start(0) else backfilled(view, 0)
 
 
 def backfilled(view: View, first: int) -> int | None:
-    """Place of a job that may begin before the one at `first`, which must wait; in order of the queue."""
+    """Place of the queue's first job that can begin before the one at `first`, which must wait."""
     if not view.allocation.is_bound_by_number:
         return _examined(view, first)
     n_nodes = view.queue["n_nodes"]
@@ -371,7 +371,7 @@ def backfilled(view: View, first: int) -> int | None:
 
 
 def _examined(view: View, first: int) -> int | None:
-    """Ask the allocation, once for each size."""
+    """As `backfilled`, by asking the allocation once for each size."""
     n_before = view.n_refused(first)
     places = n_before + np.flatnonzero(view.queue["n_nodes"][n_before:] <= view.n_free)
     places = places[places != first]
@@ -384,12 +384,12 @@ def _examined(view: View, first: int) -> int | None:
 
 
 def _first_harmless(view: View, first: int, places: Ints) -> int | None:
-    """The first of some places that find nodes whose job does not delay the first one."""
+    """The first of these places, all with nodes for their jobs, whose job does not delay the first job."""
     reserved = view.reservation(first)
     short = np.flatnonzero(view.now_s + view.queue["estimate_s"][places] <= reserved.start_s)
     n_long = int(short[0]) if len(short) else len(places)
     long = places[:n_long][::-1]
-    # The first of each size; a later one would fare as it does.
+    # Test only the first job of each size: later ones of that size get the same answer.
     first_of_size = dict(zip(view.queue["n_nodes"][long].tolist(), long.tolist(), strict=True))
     for place in sorted(first_of_size.values()):
         if view.leaves_room(place, first, reserved):
@@ -398,12 +398,12 @@ def _first_harmless(view: View, first: int, places: Ints) -> int | None:
 
 
 def fcfs(view: View) -> int | None:
-    """The first job of the queue, if it finds nodes; nobody overtakes."""
+    """The first job of the queue, if it finds nodes; no job overtakes another."""
     return 0 if view.can_start(0) else None
 
 
 def priority(view: View) -> int | None:
-    """The job of highest priority, age + size, both in [0, 1], or one that does not delay it."""
+    """The job of highest priority (age + size, both in [0, 1]), else a job that does not delay it."""
     age = np.minimum((view.now_s - view.queue["arrival_s"]) / MAX_AGE_S, 1)
     first = int(np.argmax(age + view.queue["n_nodes"] / view.machine.n_nodes))
     return first if view.can_start(first) else backfilled(view, first)
@@ -419,9 +419,9 @@ ORDERS: dict[str, Order] = {
 
 
 def named(name: str) -> Order:
-    """The order of a name.
+    """The order with this name.
 
-    Raises `UsageError` if there is none.
+    Raises `UsageError` if there is no such order.
     """
     if name not in ORDERS:
         raise UsageError(f"order {name!r} is unknown: give one of {', '.join(ORDERS)}")

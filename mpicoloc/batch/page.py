@@ -1,6 +1,6 @@
-"""Sharing policies side by side: figures as JSON, as rows and as sentences, and one self-contained page.
+"""Comparison of sharing policies: metrics as JSON, table and sentences, and one self-contained HTML page.
 
-The page has the machine's map at any instant, Gantt charts and curves over time.
+The page shows the machine's map at any instant, Gantt charts and curves over time.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from mpicoloc.show.templates import template
 _CONFIDENCE_FRAC = 0.95
 _DAY_S = 86400
 N_USERS = 10
-"""Users whose bills are told: those who use most."""
+"""Number of users with the largest bills to list."""
 _UNITS = {
     "completion_s": "s",
     "utilisation_frac": "1",
@@ -39,11 +39,11 @@ _UNITS = {
     "shared_frac": "1",
     "lost_node_hours": "node hours",
 }
-"""Figures of each run."""
+"""Metrics of each run, with their units."""
 
 
 def percent(value: Estimate) -> str:
-    """A part in percent, with its interval if there is one."""
+    """A fraction in percent, with its interval if there is one."""
     ends = f" ({100 * value.low:.1f} to {100 * value.high:.1f})" if value.n > 1 else ""
     return f"{100 * value.value:.1f} %{ends}"
 
@@ -57,7 +57,7 @@ def number(value: Estimate, n_digits: int = 0) -> str:
 
 
 def duration(value_s: float) -> str:
-    """A time of a log as text: from a day on in days."""
+    """A duration as text, in days from one day on."""
     return f"{value_s / _DAY_S:,.2f} days" if value_s >= _DAY_S else seconds(value_s)
 
 
@@ -82,25 +82,25 @@ _ROWS: tuple[tuple[str, str, Callable[[Estimate], str]], ...] = (
     ("E(P) against blind", "effectiveness", functools.partial(number, n_digits=2)),
     ("saved of the machine", "saved_frac", percent),
 )
-"""Rows of the table: name, figure, and how it is written; those of links where links delay jobs."""
+"""Rows of the table: name, metric and format; rows of links appear only if links delay jobs."""
 
 
 @dataclass(frozen=True)
 class PolicyFigures:
-    """Figures of one policy over all of its seeds.
+    """Metrics of one policy over all of its seeds.
 
     Parameters
     ----------
     sharing : str
     figures : dict of str to Estimate or None
-        By their names in JSON; None: not measured. `saved_frac` is the part of the machine's node hours that
-        is free and was not without sharing, `effectiveness` E(P) against blind sharing (Jokanovic 2014,
-        Eq. 2.4), `links_lost_node_hours` what is lost because jobs share links, and `links_effectiveness`
-        E(P) of that against another allocation.
+        By their names in JSON; None: not measured. `saved_frac` is the fraction of the machine's node hours
+        that sharing saves, `effectiveness` is E(P) against blind sharing (Jokanovic 2014, Eq. 2.4),
+        `links_lost_node_hours` is the loss because jobs share links, and `links_effectiveness` is E(P) of
+        this loss against another allocation.
     charged_su : dict of str to Estimate
         Service units of all jobs, by price function.
     users : dict of str to dict of str or int to float
-        Mean service units of the users who are billed most, by price function; by their names or numbers.
+        Mean service units of the users with the largest bills, by price function and by user name or number.
     """
 
     sharing: str
@@ -110,22 +110,22 @@ class PolicyFigures:
 
 
 def over_seeds(values: Sequence[float], unit: str, least: float = -np.inf, most: float = np.inf) -> Estimate:
-    """Mean of one figure over seeds, with its 95 % interval by Student's t; one seed has none."""
+    """Mean of a metric over seeds, with its 95 % interval by Student's t; a single seed has no interval."""
     array = np.asarray(values, np.float64)
     mean = float(array.mean())
     if len(array) < 2:
         return Estimate(mean, mean, mean, 1, unit, "one seed")
     error = float(array.std(ddof=1)) / np.sqrt(len(array))
-    from scipy import stats  # half a second, which a log without sharing need not wait
+    from scipy import stats  # imported here because it takes half a second, and only several seeds need it
 
     half = float(stats.t.ppf(0.5 + _CONFIDENCE_FRAC / 2, len(array) - 1)) * error
     return Estimate(mean, max(mean - half, least), min(mean + half, most), len(array), unit, "over seeds")
 
 
 def ratio_over_seeds(values: Sequence[float | None]) -> Estimate | None:
-    """Geometric mean of a ratio over seeds, with its 95 % interval: its logarithm as `over_seeds`.
+    """Geometric mean of a ratio over seeds, with its 95 % interval, by `over_seeds` of its logarithm.
 
-    None: there is none, or not for each seed.
+    None if a seed has no ratio.
     """
     known = [value for value in values if value]
     if not known or len(known) < len(values):
@@ -136,7 +136,7 @@ def ratio_over_seeds(values: Sequence[float | None]) -> Estimate | None:
 
 
 def of_runs(centre: Centre, runs: Sequence[SharedRun], tariffs: Sequence[Tariff]) -> list[PolicyFigures]:
-    """Figures of each policy of `runs`, in their order."""
+    """Metrics of each policy in `runs`, in the order of their first run."""
     by_name: dict[str, list[SharedRun]] = {}
     for run in runs:
         by_name.setdefault(run.sharing, []).append(run)
@@ -163,7 +163,7 @@ def _policy(
 
 
 def _of_log(runs: Sequence[SharedRun]) -> Estimate | None:
-    """Mean waiting time in the log, the same for all seeds."""
+    """Mean wait recorded in the log; it is the same for all seeds."""
     wait_s = runs[0].outcome.log_wait_mean_s
     return None if wait_s is None else Estimate(wait_s, wait_s, wait_s, 1, "s", "log")
 
@@ -177,7 +177,7 @@ def _row(run: SharedRun) -> dict[str, Any]:
 def _compared(
     name: str, own: Sequence[SharedRun], by_name: Mapping[str, Sequence[SharedRun]]
 ) -> dict[str, Estimate | None]:
-    """Savings and losses of a policy beside others, seed by seed: these have the same programs and truths."""
+    """Savings and losses of a policy against others, by seed: a seed gives all policies the same draws."""
     alone = by_name.get("none", [None])[0]
     saved = (
         []
@@ -220,7 +220,7 @@ def _users(centre: Centre, su: Floats) -> dict[str | int, float]:
 
 
 def as_json(found: Sequence[PolicyFigures]) -> dict[str, Any]:
-    """The policies side by side for programs; what was not measured is None."""
+    """The policies for JSON; unmeasured values are None."""
     return {
         "policies": [
             {
@@ -240,7 +240,7 @@ def as_json(found: Sequence[PolicyFigures]) -> dict[str, Any]:
 
 
 def table(found: Sequence[PolicyFigures]) -> list[list[str]]:
-    """Figures as words: a column for each policy, the head first."""
+    """Metrics as text: a column for each policy, the header row first."""
     rows = [["", *(each.sharing for each in found)]]
     for name, key, words in _ROWS:
         values = [each.figures[key] for each in found]
@@ -252,7 +252,7 @@ def table(found: Sequence[PolicyFigures]) -> list[list[str]]:
 
 
 def sentences(found: Sequence[PolicyFigures]) -> list[str]:
-    """A sentence for each policy on what sharing would have saved."""
+    """A sentence for each policy on the savings or cost of sharing."""
     words = {"blind": "blindly", "model": "by model", "service": "as the pairing service decides"}
     lines = []
     for each in found:
@@ -268,15 +268,15 @@ def sentences(found: Sequence[PolicyFigures]) -> list[str]:
 
 
 N_DRAWN = 3000
-"""Jobs whose time is drawn node by node; of longer logs, the ones among which jobs waited longest."""
+"""Most jobs that are drawn node by node; a longer log shows the period with the longest waits."""
 N_BINS = 300
-"""Points of a curve over time."""
+"""Number of points of a curve over time."""
 _WIDTH, _HEIGHT = 600, 130
-"""Of a curve, in its own units."""
+"""Size of a curve in SVG units."""
 
 
 def page(title: str, centre: Centre, runs: Sequence[SharedRun], figures: Sequence[PolicyFigures]) -> str:
-    """HTML that asks for nothing over the network; `runs` are one of each policy."""
+    """HTML without any network access; `runs` has one run of each policy."""
     workload, machine, window = centre.workload, centre.machine, _window(runs)
     return template("batch_page.html").render(
         title=printable(title),
@@ -298,7 +298,7 @@ def page(title: str, centre: Centre, runs: Sequence[SharedRun], figures: Sequenc
 
 
 def _script_data(data: Any) -> Markup:
-    """JSON that ends no script element, whatever is in it."""
+    """JSON with < escaped, so that no text in it can close the script element."""
     return Markup(json.dumps(data, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c"))
 
 
@@ -312,7 +312,7 @@ def _span_s(runs: Sequence[SharedRun]) -> float:
 
 
 def _window(runs: Sequence[SharedRun]) -> tuple[float, float]:
-    """Time that is drawn node by node, s: all of it, or as long as `N_DRAWN` jobs arrived and waited most."""
+    """Period drawn node by node, s: all, or arrivals of the `N_DRAWN` jobs in a row that waited most."""
     schedule = runs[0].schedule
     n = len(schedule.arrival_s)
     if n <= N_DRAWN:
@@ -329,7 +329,7 @@ def _window(runs: Sequence[SharedRun]) -> tuple[float, float]:
 def _data(
     workload: Workload, machine: Machine, runs: Sequence[SharedRun], window: tuple[float, float]
 ) -> dict[str, Any]:
-    """Data that the page's script draws; times in s since the begin of the window."""
+    """Data that the page's script draws; times in s since the start of the window."""
     begin_s, end_s = window
     policies = []
     for run in runs:

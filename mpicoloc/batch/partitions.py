@@ -1,7 +1,7 @@
-"""Partitions of a machine as Slurm's ``slurm.conf`` describes them, which jobs each takes, and simulations.
+"""Partitions of a machine as in Slurm's ``slurm.conf``, the jobs that each accepts, and their simulation.
 
-A partition is a machine of its own to the order and the allocation, and sees nodes that jobs of other
-partitions have as taken. So neither knows of partitions.
+The order and the allocation see each partition as a machine of its own, on which the nodes of other
+partitions' jobs are in use, so they need no code for partitions.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _EXAMPLE = "PartitionName=batch Nodes=n[0-63] MaxNodes=32 MaxTime=1-00:00:00"
 
 @dataclass(frozen=True)
 class Partition:
-    """Some nodes, and which jobs they take.
+    """Some nodes, and the limits on jobs there.
 
     Parameters
     ----------
     name : str
     nodes : ndarray of int
-        Of the machine, in ascending order.
+        Nodes of the machine, in ascending order.
     max_nodes : int
         Most nodes of a job.
     max_s : float
         Longest time limit of a job, s; infinite: any.
     priority : int
-        Jobs of partitions with a higher one get nodes first.
+        Jobs of partitions with higher priority get nodes first.
     is_default : bool
-        It takes jobs of which the log does not tell a partition.
+        Whether it takes jobs without a partition in the log.
     """
 
     name: str
@@ -57,10 +57,11 @@ class Partition:
 def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
     """Partitions in lines such as ``PartitionName=batch Nodes=n[0-63] MaxTime=1-00:00:00``.
 
-    Those of ``slurm.conf`` and of ``scontrol --oneliner show partitions`` serve. Nodes, MaxNodes, MaxTime,
-    PriorityTier and Default count, and NodeSet lines that Nodes name; other words and lines do not.
+    The input is ``slurm.conf``, or the output of ``scontrol --oneliner show partitions``. Nodes, MaxNodes,
+    MaxTime, PriorityTier, Default, and NodeSet lines that Nodes refers to are read; the rest is ignored.
 
-    Raises `DataError` with the line, if one is wrong or names another file; if there is no partition.
+    Raises `DataError`, with the line, if a line is malformed or includes a file; also if there is no
+    partition.
     """
     place = {name: i for i, name in enumerate(machine.node_names())}
     found: dict[str, Partition] = {}
@@ -129,9 +130,9 @@ def _limit_s(word: str) -> float | None:
 
 
 def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
-    """Index of each job's partition: the one with the name, else the number, that the log gives.
+    """Index of each job's partition, by the name in the log, else by its number.
 
-    Raises `DataError` if there is none.
+    Raises `DataError` if there is no such partition.
     """
     log = workload.log
     place = {partition.name: i for i, partition in enumerate(partitions)}
@@ -154,16 +155,16 @@ def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
 
 
 def takes(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> Bools:
-    """Which jobs their partition takes: no more nodes, and no longer limit, than it allows."""
+    """Whether each job is within its partition's limits on nodes and time."""
     max_nodes = np.array([partition.max_nodes for partition in partitions])[of_job]
     max_s = np.array([partition.max_s for partition in partitions])[of_job]
-    # Without a limit of its own a job has that of its partition.
+    # A job without a limit takes its partition's limit, so only its run time can exceed that.
     asked_s = np.maximum(workload.log.limit_s, workload.log.run_s)
     return np.asarray((workload.n_nodes <= max_nodes) & (asked_s <= max_s))
 
 
 def check(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> None:
-    """Raise DataError if a partition does not take one of its jobs."""
+    """Raise DataError if a job exceeds a limit of its partition."""
     wrong = np.flatnonzero(~takes(workload, partitions, of_job))
     if len(wrong):
         i = int(wrong[0])
@@ -182,7 +183,7 @@ def check(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> 
 
 
 def select(workload: Workload, keep: Bools) -> Workload:
-    """Some of the jobs."""
+    """The selected jobs."""
     return replace(
         workload,
         log=inputs.select(workload.log, keep),
@@ -192,7 +193,7 @@ def select(workload: Workload, keep: Bools) -> Workload:
 
 
 def with_limits(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> Workload:
-    """Estimates where jobs without a time limit count on that of their partition, as in Slurm."""
+    """Set the estimates of jobs without a time limit to their partition's limit, as in Slurm."""
     max_s = np.array([partition.max_s for partition in partitions])[of_job]
     has_none = (workload.log.limit_s <= 0) & np.isfinite(max_s)
     return replace(workload, estimate_s=np.where(has_none, max_s, workload.estimate_s))
@@ -208,7 +209,7 @@ def simulate(
     partitions: Sequence[Partition],
     of_job: Ints,
 ) -> Schedule:
-    """Run all jobs of a workload, each in its partition.
+    """Simulate all jobs of a workload, each in its partition.
 
     Shapes: `of_job` (n_jobs,).
     """
@@ -216,7 +217,7 @@ def simulate(
 
 
 class PartitionedSimulation(Simulation):
-    """A simulation with a queue for each partition; parameters are those of `simulate`."""
+    """A simulation with a queue for each partition; parameters as for `simulate`."""
 
     def __init__(
         self,
@@ -243,7 +244,7 @@ class PartitionedSimulation(Simulation):
         super()._begin_jobs()
 
     def _begin_next(self) -> bool:
-        """Begin the first of the jobs that the partitions' orders propose; False: all others wait."""
+        """Begin the first of the jobs that the partitions' orders propose. Returns False if there is none."""
         for i, own in enumerate(self.queues):
             if i not in self._proposed:
                 self._proposed[i] = self._order(own.view) if len(own.waiting) and own.view.n_free else None
@@ -277,7 +278,7 @@ class PartitionedSimulation(Simulation):
 
 
 class _PartitionQueue:
-    """The jobs that wait in a partition, and its nodes as the order and the allocation see them."""
+    """The waiting jobs of a partition, and its nodes as the order and the allocation see them."""
 
     def __init__(self, machine: Machine, partition: Partition, allocation: Allocation) -> None:
         self.partition = partition
@@ -287,7 +288,7 @@ class _PartitionQueue:
         self._place[partition.nodes] = np.arange(len(partition.nodes))
 
     def take(self, job: int, nodes: Ints, use: int | Uses, expected_end_s: float) -> bool:
-        """Mark nodes that a job of any partition has got; False: none of them is of this one."""
+        """Mark nodes that a job of any partition takes. Returns whether any of them is in this partition."""
         place = self._place[nodes]
         is_ours = place >= 0
         if is_ours.any():

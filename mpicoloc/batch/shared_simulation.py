@@ -1,7 +1,7 @@
-"""The event loop with two jobs a node: running jobs get slower as others join them, and faster as they end.
+"""The event loop with two jobs a node: jobs slow down when others join them, and recover when these end.
 
-Jobs begin on free nodes by the order and the allocation, as ever. When no further one can, a sharing policy
-is asked who joins jobs that run. A job goes as fast as on the slowest of its nodes.
+Jobs begin on free nodes by the order and the allocation, as without sharing. When no more can begin, a
+sharing policy chooses waiting jobs to join running ones. The slowest of its nodes sets the speed of a job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpicoloc.errors import DataError
 
 _Z = 1.959963984540054
 BLIND_SLOWDOWN = 2.0
-"""Slowdown of two jobs on a node without a model: each has half of its processors."""
+"""Slowdown of two jobs on a node without a model: each has half of the processors."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,8 @@ class Slowdowns:
     Parameters
     ----------
     believed, true : ndarray, shape (p, p)
-        At [i, j] T_co / T_solo of program i beside program j; what is decided by, and what jobs suffer.
+        At [i, j] T_co / T_solo of program i beside program j: the values that decisions use, and the true
+        ones.
 
     Raises
     ------
@@ -51,10 +52,10 @@ class Slowdowns:
 
 
 def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowdowns:
-    """Slowdowns as a model believes them, and true ones drawn from its 95 % intervals.
+    """A model's slowdowns as `believed`, and true ones drawn from its 95 % intervals.
 
-    The logarithm is taken as normal, with the spread that the interval's upper end tells: the lower end is
-    cut at 1. What is drawn below 1 counts as 1.
+    The logarithm is assumed to be normal, with the spread from the interval's upper end, because the lower
+    end is cut off at 1. Draws below 1 count as 1.
     """
     value = np.array(pairs.value)
     if rng is None:
@@ -64,7 +65,7 @@ def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowd
 
 
 def blind(slowdowns: Slowdowns) -> Slowdowns:
-    """The same truth for a batch system that knows nothing of it."""
+    """The same true slowdowns, with `believed` the same for all pairs: a batch system without a model."""
     return Slowdowns(np.full_like(slowdowns.true, BLIND_SLOWDOWN), slowdowns.true)
 
 
@@ -73,14 +74,14 @@ NO_JOB = -1
 
 @dataclass(frozen=True)
 class Join:
-    """A job that begins on nodes of which some have a job already.
+    """A job that begins on nodes, some of which already have a job.
 
     Parameters
     ----------
     job : int
-        It waits in the queue, or the policy has taken it out of that.
+        A job in the queue, or one that the policy has removed from it.
     nodes : ndarray of int
-        In ascending order; each with at most one job.
+        Nodes in ascending order, each with at most one job.
     """
 
     job: int
@@ -88,17 +89,17 @@ class Join:
 
 
 class Sharing(Protocol):
-    """A sharing policy; `packs`: jobs join others even while there are free nodes for them."""
+    """A sharing policy, which lets waiting jobs join running ones."""
 
     @property
     def packs(self) -> bool:
-        """Whether it is asked before jobs get free nodes, too."""
+        """Whether jobs join others even while there are free nodes for them."""
 
     def next_join(self, simulation: SharedSimulation) -> Join | None:
-        """The next job that joins others, or None. It is called again after each that begins."""
+        """The next job that joins others, or None. Called again after each job that begins."""
 
     def next_look_s(self) -> float:
-        """When it wants to be asked again if nothing happens before, s; infinite: it need not."""
+        """Time of its next decision if no event comes first, s; infinite: none needed."""
 
 
 class SharedSimulation(Simulation):
@@ -107,7 +108,7 @@ class SharedSimulation(Simulation):
     Parameters
     ----------
     workload, machine, order, allocation, observers
-        As of `Simulation`.
+        As for `Simulation`.
     programs : ndarray of int, shape (n_jobs,)
         Program of each job, an index of the slowdowns.
     slowdowns : Slowdowns
@@ -118,15 +119,15 @@ class SharedSimulation(Simulation):
     jobs_on : ndarray of int, shape (2, n_nodes)
         The jobs of each node; `NO_JOB`: none.
     beside : dict of int to dict of int to int
-        Of each running job the jobs beside it, with the number of nodes that they share.
+        For each running job its co-runners, with the number of nodes that they share.
     believed : dict of int to float
-        Slowdown of each running job that the batch system counts on.
+        Slowdown that the batch system expects for each running job.
     expected_end_s : ndarray, shape (n_jobs + 1,)
-        When it expects each running job to end, s; the last, that of `NO_JOB`, is always -inf.
+        Expected end of each running job, s; the last entry stands for `NO_JOB` and is always -inf.
     busy_node_s : float
-        Time that nodes have had any job, s.
+        Node seconds with at least one job.
     shared_node_s : float
-        Time that nodes have had two, s.
+        Node seconds with two jobs.
     """
 
     def __init__(
@@ -159,7 +160,7 @@ class SharedSimulation(Simulation):
         return min(super()._next_s(), max(self.sharing.next_look_s(), self.now_s))
 
     def _begin_jobs(self) -> None:
-        """Jobs get free nodes first, or join others first if the policy packs, until nobody can begin."""
+        """Begin jobs until none can: free nodes come first, or joining others if the policy packs."""
         steps = self._join_next, self._begin_next
         first, then = steps if self.sharing.packs else steps[::-1]
         while first() or then():
@@ -210,7 +211,7 @@ class SharedSimulation(Simulation):
             observer.began(self, job, nodes)
 
     def _leave(self, job: int, nodes: Ints) -> None:
-        """A job ends; nodes on which there is another one stay in use."""
+        """Remove a job that ends; nodes with another job stay in use."""
         self._count_time()
         self.releases.end(float(self.expected_end_s[job]), job)
         self.expected_end_s[job] = -np.inf
@@ -220,7 +221,7 @@ class SharedSimulation(Simulation):
         seconds = nodes[is_second]
         firsts = nodes[~is_second]
         self._n_shared -= len(seconds) + int((self.jobs_on[1, firsts] != NO_JOB).sum())
-        # Whoever was second on a node is first now.
+        # The second job on a node moves to the first row.
         self.jobs_on[0, firsts] = self.jobs_on[1, firsts]
         self.jobs_on[1, nodes] = NO_JOB
         free = firsts[self.jobs_on[0, firsts] == NO_JOB]
@@ -233,7 +234,7 @@ class SharedSimulation(Simulation):
         self.view.changed(is_release=True)
 
     def _set_pace(self, jobs: Sequence[int]) -> None:
-        """Speeds and expected ends of running jobs after others have come or gone."""
+        """Update the speeds and expected ends of running jobs whose co-runners have changed."""
         refreshed = set(jobs)
         for job in jobs:
             others = [self.programs[other] for other in self.beside[job]]
@@ -241,7 +242,7 @@ class SharedSimulation(Simulation):
                 max((rows[self.programs[job]][other] for other in others), default=1.0)
                 for rows in (self._true, self._believed)
             )
-            # At the same pace as before it ends when it was expected to.
+            # An unchanged pace leaves the expected end unchanged.
             if self.node_slowdown[job] == true and self.believed[job] == believed:
                 continue
             self.believed[job] = believed
@@ -271,7 +272,7 @@ class SharedSimulation(Simulation):
         self.releases.begin(end_s, job, self._n_last[job])
 
     def _expect_nodes(self, job: int) -> None:
-        """When the nodes of a job are expected to be free, and how many of them its own end frees."""
+        """Update the expected release times of the job's nodes, and how many of them its end frees."""
         nodes, end_s = self.nodes[job], float(self.expected_end_s[job])
         first, second = self.jobs_on[:, nodes]
         other = np.where(first == job, second, first)
@@ -285,7 +286,7 @@ class SharedSimulation(Simulation):
             self.releases.begin(end_s, job, n)
 
     def _count_time(self) -> None:
-        """Add what nodes have been in use since the last change."""
+        """Add the node seconds since the last change to the totals."""
         passed_s = self.now_s - self._counted_s
         self.busy_node_s += (self.view.machine.n_nodes - self.view.n_free) * passed_s
         self.shared_node_s += self._n_shared * passed_s

@@ -1,9 +1,9 @@
-"""Rules of sharing: two jobs a node whatever they suffer, or where a slowdown model finds a gain.
+"""Sharing policies: two jobs a node regardless of slowdown, or only if a slowdown model finds a gain.
 
-A policy never delays the first job of the queue by what it knows: it keeps the nodes that this one waits for.
+By its expected slowdowns, a policy never delays the queue's first job: it preserves that job's reservation.
 The service of `mpicoloc pair --watch` runs here unchanged: `sharing_plan.decide` gets a snapshot of the
-simulated batch system as it gets one of Slurm, and its actions are applied as Slurm would. A leader waits for
-its nodes in the queue for sharing, which comes first; a partner joins at once.
+simulated batch system instead of Slurm's, and its actions have the same effects as in Slurm. A leader waits
+for its nodes in the queue for sharing, which has precedence; a partner joins at once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from mpicoloc.pairing.policies import Queue
 
 QUEUES = sharing_plan.Partitions("alone", "shared")
 LOOK_S = 60.0
-"""Time between two looks of the service, s."""
+"""Time between two decisions of the service, s."""
 _APART = 1e9
-"""Slowdown of two leaders: larger than any, because each has nodes of its own."""
+"""Slowdown of two leaders, prohibitively large because each must have nodes of its own."""
 _LEAST_LEFT_S = 1.0
 
 
 @dataclass(frozen=True)
 class _Assignment:
-    """The decision on a job: its nodes, the jobs that it waits for, and the text that stands at it."""
+    """The decision on a job: its nodes, the jobs that it waits for, and its admin comment."""
 
     nodes: Ints
     after: tuple[int, ...]
@@ -40,21 +40,21 @@ class _Assignment:
 class Service:
     """The service as a sharing policy of one simulation.
 
-    Jobs are pairs of as many nodes. A job's estimate counts as its run time alone.
+    It pairs jobs with the same number of nodes. A job's estimate counts as its run time alone.
 
     Parameters
     ----------
     cores_per_node : int
-        Of the machine; each job uses all of its nodes.
+        Cores of each node; a job uses all cores of its nodes.
     rules : policies.Rules
-        How pairs are chosen.
+        Rules that choose the pairs.
     look_s : float
-        Least time between two looks, s.
+        Least time between two decisions, s.
 
     Attributes
     ----------
     n_looks : int
-        How often it has decided.
+        Number of decisions so far.
     """
 
     packs = True
@@ -69,7 +69,7 @@ class Service:
         self._nodes: tuple[BatchNode, ...] = ()
 
     def next_join(self, simulation: SharedSimulation) -> Join | None:
-        """Partners that are to join, then leaders whose nodes are free; looks again if it is time."""
+        """The next partner that joins, else a leader whose nodes are free; decides again if it is time."""
         if simulation.now_s >= self._last_s + self.look_s:
             self._look(simulation)
         else:
@@ -79,7 +79,7 @@ class Service:
         return join
 
     def next_look_s(self) -> float:
-        """After something has happened since the last look."""
+        """Time of the next decision, s; infinite if nothing has happened since the last one."""
         return self._last_s + self.look_s if self._has_news else np.inf
 
     def _ready_leader(self, run: SharedSimulation) -> Join | None:
@@ -131,7 +131,7 @@ class Service:
             self._leaders[job] = int(run.workload.n_nodes[job]), limit_s, arrival_s
 
     def _release(self, run: SharedSimulation, job: int) -> None:
-        """Back into the queue for nodes alone, at its place by arrival."""
+        """Return a leader to the queue for unshared nodes, at its place by arrival."""
         n_nodes, estimate_s, arrival_s = self._leaders.pop(job)
         del self._assignments[job]
         place = int(np.searchsorted(run.waiting["arrival_s"], arrival_s, side="left"))
@@ -145,14 +145,14 @@ class Service:
                 for node in range(run.view.machine.n_nodes)
             )
         for job in [job for job in self._assignments if job not in run.nodes and job not in self._leaders]:
-            del self._assignments[job]  # it has ended
+            del self._assignments[job]  # the job has ended
         jobs = [self._job(run, job, nodes) for job, nodes in run.nodes.items()]
         jobs += [self._job(run, job, None) for job in self._leaders]
         jobs += [self._job(run, job, None) for job in run.waiting["job"][: sharing_plan.WINDOW].tolist()]
         return Snapshot(run.now_s, tuple(jobs), self._nodes)
 
     def _job(self, run: SharedSimulation, job: int, nodes: Ints | None) -> BatchJob:
-        """A job as Slurm would tell it; it waits if it has no nodes."""
+        """A job as Slurm would report it; pending if it has no nodes."""
         assignment, work = self._assignments.get(job), run.workload
         n_nodes = int(work.n_nodes[job])
         after = tuple(other + 1 for other in assignment.after if other in run.nodes) if assignment else ()
@@ -183,7 +183,7 @@ def _groups(
     waiting: Sequence[BatchJob],
     rules: policies.Rules,
 ) -> list[policies.Group]:
-    """Pairs of leaders and waiting jobs that have as many nodes."""
+    """Groups of leaders and waiting jobs with the same number of nodes."""
     both = [*leaders, *waiting]
     groups = []
     for n_nodes in sorted({job.n_nodes for job in both}):
@@ -200,7 +200,7 @@ def _groups(
 
 
 def _left_s(run: SharedSimulation, job: BatchJob) -> float:
-    """Run time alone that a job still has, s."""
+    """Remaining run time alone of a job, s."""
     number = job.id - 1
     left_s = run.work_left_s(number) if number in run.nodes else float(run.workload.estimate_s[number])
     return max(left_s, _LEAST_LEFT_S)
@@ -215,7 +215,7 @@ def _number(name: str) -> int:
 
 
 WINDOW = 200
-"""Waiting jobs that are looked at, as of `sharing_plan`."""
+"""Number of waiting jobs that a policy considers, as in `sharing_plan`."""
 
 
 @dataclass(frozen=True)
@@ -225,12 +225,12 @@ class Joining:
     Parameters
     ----------
     is_blind : bool
-        Join whoever is there: two jobs a node, in order of the queue. Else only where the model finds that
-        the machine then works faster.
+        Whether to join any job, two jobs a node, in order of the queue. Otherwise a job joins others only if,
+        by the model, the machine then does more work per second.
     overtakes : bool
-        Jobs behind the first one may join, if that does not delay the first one.
+        Whether jobs behind the queue's first job can join others, if that does not delay the first.
     packs : bool
-        Jobs join others even while there are free nodes for them, so that nodes stay free.
+        Whether jobs join others even while there are free nodes for them, so that nodes stay free.
     """
 
     is_blind: bool
@@ -238,7 +238,7 @@ class Joining:
     packs: bool = False
 
     def next_join(self, simulation: SharedSimulation) -> Join | None:
-        """The first job of the queue that may join; see `shared_simulation.Sharing`."""
+        """The first job of the queue that can join others; see `shared_simulation.Sharing`."""
         if not len(simulation.waiting):
             return None
         half = _Half(simulation)
@@ -248,7 +248,7 @@ class Joining:
         for place in np.flatnonzero(sizes <= half.n_room).tolist():
             job, n_nodes = int(simulation.waiting["job"][place]), int(sizes[place])
             key = int(simulation.programs[job]), n_nodes
-            # What was no gain for one job is none for another of that program and size.
+            # Jobs of the same program and size get the same answer.
             if key in tried:
                 continue
             nodes = half.first_nodes(n_nodes) if self.is_blind else half.best_nodes(job, n_nodes)
@@ -259,18 +259,18 @@ class Joining:
         return None
 
     def next_look_s(self) -> float:
-        """Never: it decides when jobs come and go."""
+        """Infinite: it decides only when jobs arrive or end."""
         return np.inf
 
 
 class _Half:
-    """Nodes that have room for a job: free ones where any will do, and those with one job."""
+    """Nodes with room for a job: nodes with one job, and free nodes if the allocation accepts any."""
 
     def __init__(self, simulation: SharedSimulation) -> None:
         self.simulation = simulation
         first, second = simulation.jobs_on
         self.has_one = (first != NO_JOB) & (second == NO_JOB)
-        # Other allocations have their own rules for free nodes.
+        # Other allocations choose among free nodes by their own rules.
         takes_free = simulation.view.allocation.is_bound_by_number and not simulation.sharing.packs
         self.free = np.flatnonzero(simulation.view.uses == FREE) if takes_free else np.empty(0, np.int64)
         self.n_room = len(self.free) + int(np.count_nonzero(self.has_one))
@@ -280,17 +280,17 @@ class _Half:
         self._ranked: dict[int, tuple[Ints, Floats]] = {}
 
     def first_nodes(self, n_nodes: int) -> Ints | None:
-        """Free nodes, then the first with one job."""
+        """Free nodes, then the first nodes with one job."""
         taken = np.concatenate((self.free, np.flatnonzero(self.has_one)))[:n_nodes]
         return np.sort(taken) if len(taken) == n_nodes and n_nodes > len(self.free) else None
 
     def best_nodes(self, job: int, n_nodes: int) -> Ints | None:
-        """Free nodes, then those of the jobs that lose least, if all work more per second together."""
+        """Free nodes, then nodes of the jobs that lose least; None if total work per second does not grow."""
         order, loss = self._rank(int(self.simulation.programs[job]))
         n_shared = n_nodes - len(self.free)
         if n_shared < 1 or not len(order):
             return None
-        # A job that can take all that is missing costs no third one anything.
+        # Second choice: a single host with enough nodes, so that no other job is slowed.
         room = np.cumsum(self.counts[order])
         whole = np.flatnonzero(self.counts[order] >= n_shared)
         choices = [order[: int(np.searchsorted(room, n_shared)) + 1]] if room[-1] >= n_shared else []
@@ -304,12 +304,12 @@ class _Half:
         return np.sort(np.concatenate((self.free, *own))[:n_nodes])
 
     def _rank(self, program: int) -> tuple[Ints, Floats]:
-        """Hosts by what a job of this program costs beside them for each node that they give, and that loss.
+        """Hosts sorted by cost per node of a job of this program beside them, and the loss of each host.
 
         Notes
         -----
-        A host on m nodes that slows from s to s' loses m (1/s - 1/s') nodes' work; the job beside it goes
-        with 1/s of its own.
+        A host on m nodes whose slowdown rises from s to s' loses the work of m (1/s - 1/s') nodes; the job
+        beside it runs at 1 / its own slowdown.
         """
         if program not in self._ranked:
             run = self.simulation
@@ -323,18 +323,18 @@ class _Half:
         return self._ranked[program]
 
     def _gain(self, job: int, n_nodes: int, chosen: Ints, loss: Floats) -> float:
-        """Nodes' worth of work per second that the job adds, less what its hosts lose."""
+        """Work per second that the job adds, less the loss of its hosts, in nodes."""
         run = self.simulation
         slowest = run.slowdowns.believed[run.programs[job], run.programs[self.hosts[chosen]]].max()
         return float(n_nodes / slowest - loss[chosen].sum())
 
 
 def _delays_first(simulation: SharedSimulation, place: int, nodes: Ints) -> bool:
-    """Whether nodes that the first job counts on would be free later, by what is believed.
+    """Whether a join would delay the first job's reservation, by the expected slowdowns.
 
     Notes
     -----
-    EASY's condition (Mu'alem and Feitelson 2001, section 2.1), where the jobs that get slower count, too.
+    EASY's condition (Mu'alem and Feitelson 2001, section 2.1), with the later ends of slowed jobs included.
     """
     view, run = simulation.view, simulation
     if int(run.waiting["n_nodes"][0]) <= view.n_free and view.allocation.is_bound_by_number:

@@ -1,6 +1,6 @@
-"""One call of `mpicoloc batch`: what its flags and files describe, simulated, with its figures and tables.
+"""One call of `mpicoloc batch`: simulate what flags and files describe, and print and write the results.
 
-With `--sweep`: logs, orders, allocations, sharing policies and seeds, each with each other.
+With `--sweep`: every combination of logs, orders, allocations, sharing policies and seeds.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ _PAGE_FLAGS = ("pricing", "rate_su")
 """Also allowed with --page."""
 
 _LARGER = 2
-"""A topology has so many times the nodes that the log ever had busy: a note."""
+"""A topology with this many times the nodes that the log ever used gets a note."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A simulation's inputs; `names` are the sharing policies, and `is_comparison`: they are compared."""
+    """A simulation's inputs; `names` are the sharing policies, to be compared if `is_comparison`."""
 
     centre: Centre
     names: list[str]
@@ -55,7 +55,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Result:
-    """All simulations of a study, how long they took, and figures of the policies if somebody needs them."""
+    """All simulations of a study, their wall time, and metrics of the policies if needed."""
 
     study: Study
     runs: list[SharedRun]
@@ -63,16 +63,16 @@ class Result:
     figures: list[PolicyFigures]
 
     def as_json(self) -> dict[str, Any]:
-        """Figures of the last policy's first draw, and the policies side by side."""
+        """Metrics of the last policy's first draw, and the comparison of policies."""
         last = next(run for run in self.runs if run.sharing == self.study.names[-1])
         policies = page.as_json(self.figures) if self.study.is_comparison else {}
         return vars(last.outcome) | {"wall_s": self.wall_s} | policies
 
 
 def of(args: argparse.Namespace) -> Study:
-    """The study that flags and files describe; wrong flags are told before files are read.
+    """The study that flags and files describe.
 
-    Raises `UsageError`, `DataError` if they do not go together.
+    Raises `UsageError`, `DataError` if they contradict each other.
     """
     chosen = order.named(args.order), allocation.named(args.allocation)
     compares = is_comparison(args)
@@ -90,15 +90,15 @@ def of(args: argparse.Namespace) -> Study:
 
 
 def names_of(args: argparse.Namespace) -> list[str]:
-    """The sharing policies that were asked for."""
+    """The sharing policies in `--sharing`."""
     return [word.strip() for word in args.sharing.split(",")]
 
 
 def is_comparison(args: argparse.Namespace) -> bool:
-    """Whether policies are to be compared, or a page is to be written.
+    """Whether to compare policies or write a page.
 
-    Raises `UsageError` if a flag of sharing is there and nobody shares, or nothing can be compared with
-    another allocation.
+    Raises `UsageError` if a flag for sharing is given but no jobs share, or `--against` without
+    `--utilisation`.
     """
     delays = args.utilisation is not None
     if args.against is not None and not delays:
@@ -116,7 +116,7 @@ def is_comparison(args: argparse.Namespace) -> bool:
 
 
 def unset_sharing(args: argparse.Namespace) -> None:
-    """Leave out all flags that are of jobs that share nodes only."""
+    """Unset all flags that apply only to jobs that share nodes."""
     others = () if args.utilisation is not None else (*_PROGRAM_FLAGS, *_PAGE_FLAGS)
     for flag in (*_SHARING_FLAGS, *others):
         setattr(args, flag, False if flag == "pack" else None)
@@ -133,7 +133,7 @@ def _machine(args: argparse.Namespace) -> Machine:
 
 
 def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
-    """The jobs that are simulated, with notes on those that are not."""
+    """The jobs to simulate, with notes on those that are left out."""
     log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
     if damaged:
         left_out = counted(len(damaged), "damaged line")
@@ -163,7 +163,7 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
 
 
 def _size_note(n_at_once: int, n_nodes: int) -> str:
-    """Note if the log's busiest instant does not fit the topology; empty if it does."""
+    """A note if the log's busiest instant does not fit the topology, else ""."""
     if n_at_once > n_nodes:
         shared, means = " if none shared a node", "waits are longer than in the log"
     elif 0 < _LARGER * n_at_once <= n_nodes:
@@ -177,15 +177,15 @@ def _size_note(n_at_once: int, n_nodes: int) -> str:
 
 
 def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, ...]:
-    """The partitions that the file tells; none without one."""
+    """The partitions in the file of `--partitions`; () without a file."""
     if args.partitions is None:
         return ()
     if args.sharing != "none":
         raise UsageError(
-            f"--partitions with --sharing {args.sharing}: jobs share nodes of a whole machine only"
+            f"--partitions with --sharing {args.sharing}: jobs can share nodes only without partitions"
         )
     if args.utilisation is not None:
-        raise UsageError("--partitions with --utilisation: jobs of a whole machine only are delayed by links")
+        raise UsageError("--partitions with --utilisation: links delay jobs only without partitions")
     try:
         with open(args.partitions, encoding="utf-8-sig", errors="replace") as file:
             text = file.read()
@@ -197,10 +197,10 @@ def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, 
 def _restricted(
     args: argparse.Namespace, work: Workload, parts: tuple[Partition, ...]
 ) -> tuple[Workload, engine.Simulate]:
-    """The jobs that their partitions take, and what simulates them.
+    """The jobs that fit their partitions, and the function that simulates them.
 
-    Raises `DataError` if a job is of no partition, or larger or longer than its own allows and not to be left
-    out; if none is left.
+    Raises `DataError` if a job has no known partition or, without `--skip-larger`, exceeds its limits; also
+    if no job is left.
     """
     of_job = partitions.of_jobs(work, parts)
     if args.skip_larger:
@@ -211,7 +211,7 @@ def _restricted(
             )
         if not keep.all():
             left_out = counted(int((~keep).sum()), "job")
-            messages.note(f"{args.log}: {left_out} left out, as the partition does not allow them")
+            messages.note(f"{args.log}: {left_out} left out, because they exceed limits of their partitions")
         work, of_job = partitions.select(work, keep), of_job[keep]
     partitions.check(work, parts, of_job)
     if args.estimates == "user":
@@ -220,7 +220,7 @@ def _restricted(
 
 
 def simulate(study: Study, *, keeps_places: bool) -> Result:
-    """All simulations; where jobs were is kept for pages and tables."""
+    """Run all simulations; `keeps_places` records the nodes of each job, for pages and tables."""
     began_s = time.perf_counter()
     runs = list(comparison.run_all(study.centre, study.names, study.cases, keeps_places=keeps_places))
     wall_s = time.perf_counter() - began_s
@@ -238,7 +238,7 @@ def write_page(path: str, log: str, found: Result) -> None:
 
 
 def show(outcome: Outcome, wall_s: float) -> None:
-    """Figures of one schedule, and how long the simulation took, s."""
+    """Print the metrics of one schedule, and the wall time of the simulation."""
     slowdown = outcome.bounded_slowdown_mean
     rows = [
         ("jobs", f"{outcome.n_jobs:,}"),
@@ -268,7 +268,7 @@ def _wait(value_s: float | None) -> str:
 
 
 def show_sharing(found: Sequence[PolicyFigures]) -> None:
-    """The policies side by side, and what sharing would have saved."""
+    """Print the comparison of policies, and the savings by sharing."""
     head, *rows = page.table(found)
     console().print(listing(word_columns(("figure", *head[1:])), rows, "Sharing of nodes"))
     for line in page.sentences(found):
@@ -276,7 +276,7 @@ def show_sharing(found: Sequence[PolicyFigures]) -> None:
 
 
 def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
-    """Figures of each row of a sweep; `rows` are what ``mpicoloc batch --sweep --json`` prints."""
+    """Print metrics of a sweep; `rows` are those that ``mpicoloc batch --sweep --json`` prints."""
     columns = [
         *(Column(flag, functools.partial(_setting, flag=flag), is_name=True) for flag in rows[0]["settings"]),
         Column("completion", "completion_s", duration),
@@ -295,20 +295,20 @@ def _setting(row: dict[str, Any], flag: str) -> str:
 
 
 def _saved_frac(row: dict[str, Any]) -> float | None:
-    """The fraction that the last policy saved, if there is something to compare it with."""
+    """The fraction that the last policy saved; None without a run to compare it with."""
     saved = row["policies"][-1]["saved_frac"] if "policies" in row else None
     return None if saved is None else float(saved["value"])
 
 
 POLICIES = "policies.parquet"
-"""Of a sweep: a row for each combination, sharing policy and figure; not there where no jobs share nodes."""
+"""File of a sweep with a row for each combination, policy and metric; missing if no jobs share nodes."""
 _NOT_FIGURES = ("notes", "settings", "policies", "n_seeds", "sentences")
 
 
 def write(found: Result, out: str) -> None:
     """Write a file for each table to the folder `out`, which must be new or empty.
 
-    Raises `UsageError` if something is there. Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `UsageError` if the folder has files. Raises `EnvironmentFault` if it cannot be written.
     """
     centre, of_seed = found.study.centre, {case.seed: case for case in found.study.cases}
     tables = {
@@ -330,9 +330,9 @@ def write(found: Result, out: str) -> None:
 
 
 def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
-    """Write what ``mpicoloc batch --sweep --json`` prints to a folder, in place of earlier tables.
+    """Write the rows that ``mpicoloc batch --sweep --json`` prints to a folder, replacing earlier tables.
 
-    Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `EnvironmentFault` if the folder cannot be written.
     """
     sweep.replace_table([{**row["settings"], **_flat(row)} for row in rows], folder)
     policies = [
@@ -342,7 +342,7 @@ def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
         sweep.replace_table(policies, folder, POLICIES)
     else:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, POLICIES))  # of other rows
+            os.unlink(os.path.join(folder, POLICIES))  # left from earlier rows
 
 
 def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
@@ -376,7 +376,7 @@ def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
 
 
 def _named(log: JobLog, column: str) -> pa.Array:
-    """Names of users or programs where the log tells them, else their numbers."""
+    """Names of users or programs if the log has them, else their numbers."""
     numbers, names = getattr(log, column), log.names.get(column)
     if names is None:
         return pa.array(numbers)
@@ -384,7 +384,7 @@ def _named(log: JobLog, column: str) -> pa.Array:
 
 
 def _nodes(runs: Sequence[tuple[int, int]]) -> str:
-    """Numbers of nodes as Slurm writes lists: ``0-15,18``."""
+    """Numbers of nodes in the form of Slurm's lists: ``0-15,18``."""
     return ",".join(str(first) if n == 1 else f"{first}-{first + n - 1}" for first, n in runs)
 
 
@@ -410,7 +410,7 @@ def _events(run: SharedRun) -> pa.Table:
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of one run as columns: ``pairs_level_1`` and ``subtrees_level_1`` for the first level."""
+    """Metrics of one run as columns, for example ``pairs_level_1`` and ``subtrees_level_1`` for level 1."""
     told = {name: value for name, value in row.items() if name not in _NOT_FIGURES}
     pairs, subtrees = told.pop("pairs_by_level"), told.pop("subtrees_mean")
     told |= {f"pairs_level_{level}": n for level, n in pairs.items()}
@@ -418,7 +418,7 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _policies(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Figures of policies over seeds, one a row; what was not measured is left out."""
+    """Metrics of policies over seeds, one per row; unmeasured ones are left out."""
     found = []
     for policy in policies:
         charged = {f"charged_su {name}": value for name, value in policy["charged_su"].items()}
@@ -429,12 +429,12 @@ def _policies(policies: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 LOG = "log"
-"""The name of the logs in a sweep of several."""
+"""Name of the setting in a sweep over several logs."""
 _NOT_SWEPT = ("out", "page", "sweep", "processes")
 
 
 def run(args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser], None]) -> int:
-    """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
+    """Simulate missing rows, and print all. Returns 1 if some failed, or the first one's code if all did."""
     several = "--sweep" if args.sweep else "more than one LOG"
     _, code = sweep.run(
         args,
@@ -450,7 +450,7 @@ def run(args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser],
 
 
 def row(args: argparse.Namespace) -> dict[str, Any]:
-    """One simulation, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    """One simulation in a process of a sweep: its notes, and the fields that ``--json`` prints."""
     notes: list[str] = []
     with messages.at_level(messages.NORMAL, lambda line: notes.append(line.removeprefix("mpicoloc: "))):
         found = simulate(of(args), keeps_places=False)
@@ -458,7 +458,7 @@ def row(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _check(args: argparse.Namespace) -> None:
-    """Refuse what is wrong in flags and files, before anything is simulated."""
+    """Check flags and files before any simulation."""
     with messages.at_level(messages.QUIET):
         of(args)
 
@@ -466,12 +466,12 @@ def _check(args: argparse.Namespace) -> None:
 def _cases(
     args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser], None]
 ) -> list[sweep.Case]:
-    """Every combination of the values, as arguments of a simulation of its own."""
+    """Every combination of the values, as arguments of separate simulations."""
     parser = argparse.ArgumentParser(add_help=False)
     add_flags(parser)
     flags = {name: flag for name, flag in sweep.flags_of(parser).items() if name not in _NOT_SWEPT}
     valued = {name: flag for name, flag in flags.items() if flag.nargs != 0}
-    # A log stays the same for long, since processes keep the one that they have read.
+    # The log is the outermost axis, because each process caches the log that it read last.
     axes = ({LOG: args.logs} if len(args.logs) > 1 else {}) | sweep.axes(args, valued, {})
     if twice := [log for log in args.logs if args.logs.count(log) > 1]:
         raise UsageError(f"log {twice[0]} appears twice: give it once")
@@ -483,7 +483,7 @@ def _cases(
         if "sharing" in axes and names_of(own) == ["none"]:
             unset_sharing(own)
         values = {flag.dest: getattr(own, flag.dest) for name, flag in flags.items() if name != "json"}
-        # What a flag names may be a file, and then its contents count.
+        # If a flag names a file, the contents of the file are part of the key.
         words = [
             word for value in values.values() for word in (value if isinstance(value, list) else [value])
         ]

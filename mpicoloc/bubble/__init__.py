@@ -1,1 +1,1 @@
-"""Bubbles, memory hogs of a set size: calibration, sensitivity curves, pressure scores, propagation."""
+"""Bubbles (adjustable memory hogs): calibration, sensitivity curves, pressure scores, propagation."""

@@ -77,7 +77,7 @@ def show_curve(curve: SensitivityCurve, way: str) -> None:
 
 
 def production_json(name: str, found: Bubbled) -> dict[str, Any]:
-    """A program's curve and score from jobs' own shutters, for JSON; None where nothing is known."""
+    """A program's curve and score from its jobs' shutters, for JSON; unknown values are None."""
     names = ("levels", "slowdown", "low", "high", "n")
     curve = {} if found.curve is None else curve_json(found.curve, "")
     return {
@@ -89,7 +89,7 @@ def production_json(name: str, found: Bubbled) -> dict[str, Any]:
 
 
 def show_production(name: str, found: Bubbled, n_runs: int) -> None:
-    """A table of what jobs' own shutters tell of a program."""
+    """Print a program's curve and score from its jobs' shutters."""
     if found.curve is None:
         print(f"{name}: no curve")
     else:
@@ -121,7 +121,7 @@ def show_score(name: str, found: Scored) -> None:
 
 
 def make_calibration(args: argparse.Namespace) -> int:
-    """Find what bubbles must do on this machine."""
+    """Calibrate the bubble levels on this machine."""
     cpus = _cpus("--cores", args.cores, upper_half())
     others = sorted(os.sched_getaffinity(0) - set(cpus))
     if args.probe_core is None and not others:
@@ -136,7 +136,7 @@ def make_calibration(args: argparse.Namespace) -> int:
 
 
 def print_levels(args: argparse.Namespace) -> int:
-    """Print what a bubble of each level does here."""
+    """Print the working set, rate and probe slowdown of each level on this machine."""
     return _print_levels(args, calibrate.read_file(args.calibration))
 
 
@@ -146,7 +146,7 @@ def _print_levels(args: argparse.Namespace, found: Calibration) -> int:
 
 
 def _print(args: argparse.Namespace, document: Any, show: Callable[[], None]) -> None:
-    """The result as JSON, or as it is shown."""
+    """Print the result as JSON or as text."""
     if args.json:
         print(json.dumps(document, indent=2))
     else:
@@ -155,7 +155,7 @@ def _print(args: argparse.Namespace, document: Any, show: Callable[[], None]) ->
 
 
 def press(args: argparse.Namespace) -> int:
-    """Let a bubble press on this machine."""
+    """Run a bubble on this machine."""
     level, seconds = args.bubble_level, args.seconds
     cpus = _cpus("--cores", args.cores, upper_half())
     setting = calibrate.read_file(args.calibration).setting(level)
@@ -172,12 +172,12 @@ def press(args: argparse.Namespace) -> int:
         bubble.set(setting)
         while bubble.is_alive() and (end_s is None or time.monotonic() < end_s):
             time.sleep(0.1)
-        bubble.set(hogs.SILENCE)  # refuses if it was ended from outside
+        bubble.set(hogs.SILENCE)  # raises if another process ended the bubble
     return 0
 
 
 def measure_sensitivity(args: argparse.Namespace) -> int:
-    """Measure what an MPI program suffers from bubbles."""
+    """Measure the sensitivity curve of an MPI program."""
     app = flags.application(args.app, "application", "mpicoloc bubble sensitivity -n N [--] app [arguments]")
     setup = _sensitivity_setup(args, app)
     curves_file.check_update(args.curves)  # before minutes of measuring
@@ -197,7 +197,7 @@ def _sensitivity_setup(args: argparse.Namespace, app: Sequence[str]) -> sensitiv
     if args.way == "runs" and math.isfinite(args.seconds):
         raise UsageError("--way runs compares whole runs: leave out --seconds")
     if target.find(app, os.environ).abi == "openmpi" and not args.mpirun_arg:
-        # It would bind ranks to processors that are not among those of the program.
+        # Without these flags Open MPI binds ranks to processors outside the program's set.
         mpirun += [f"--mpirun-arg={word}" for word in ("--oversubscribe", "--bind-to", "none")]
     ways = dict(zip(WAYS, sensitivity.WAYS, strict=True))
     return sensitivity.Setup(
@@ -208,7 +208,7 @@ def _sensitivity_setup(args: argparse.Namespace, app: Sequence[str]) -> sensitiv
 
 
 def measure_score(args: argparse.Namespace) -> int:
-    """Measure which bubble a program is like."""
+    """Measure the pressure score of a program."""
     app = flags.application(args.app, "program", "mpicoloc bubble score [--] app [arguments]")
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
     calibration = calibrate.read_file(args.calibration)
@@ -223,7 +223,7 @@ def measure_score(args: argparse.Namespace) -> int:
 
 
 def collect(args: argparse.Namespace) -> int:
-    """Add up what profiles say of bubbles in their jobs' shutters."""
+    """Merge curves and scores from the bubbles in profiles' shutters."""
     curves_file.check_update(args.curves)  # before minutes of measuring
     runs: dict[str, list[Bubbled]] = {}
     for path in args.profiles:

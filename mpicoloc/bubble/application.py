@@ -1,7 +1,7 @@
-"""The program that is measured: started on its processors, stopped and continued, ended with its children.
+"""Start the measured program on its processors, stop and continue it, and end it with its children.
 
-`python -m mpicoloc.bubble.application PID` is its guardian: it ends a program whose measuring process was
-killed. The program may stand still at that moment, and would for ever.
+`python -m mpicoloc.bubble.application PID` is its guardian: it ends the program if the measuring process is
+killed. Otherwise a program that is stopped at that moment would stay stopped for ever.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _UNBOUND = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
-"""Open MPI 4 and 5 else bind ranks to processors that are not among those of the program."""
+"""Without these, Open MPI 4 and 5 bind ranks to processors outside the program's set."""
 
 
 def descendants(root: int) -> list[int]:
-    """A process and all that come from it, as far as they are not on their own by now; parents first."""
+    """A process and its descendants, parents first; orphans with another parent are not found."""
     found, children = [root], children_by_parent()
     for parent in found:
         found += children.get(parent, [])
@@ -38,29 +38,29 @@ def descendants(root: int) -> list[int]:
 
 
 def signal_all(root: int, number: int) -> None:
-    """Send a signal to a process and all that come from it."""
+    """Send a signal to a process and all its descendants."""
     for pid in descendants(root):
         with contextlib.suppress(OSError):
             os.kill(pid, number)
 
 
 class Application:
-    """A program that was started. It is ended with this process, however that ends.
+    """A running program, which ends with this process even if this process is killed.
 
     Parameters
     ----------
     command : sequence of str
     cpus : collection of int
-        Processors that it may use.
+        Processors that the program can use.
     env : mapping
-        Its environment.
+        Environment of the program.
     to_stderr : bool
-        Its output goes to standard error, as standard output has a result.
+        Send the program's output to standard error, to keep standard output for the result.
 
     Raises
     ------
     UsageError
-        If it cannot be started.
+        If the program cannot be started.
     """
 
     def __init__(
@@ -83,15 +83,15 @@ class Application:
         )
 
     def has_ended(self) -> bool:
-        """Whether it has ended by itself."""
+        """Whether the program has ended by itself."""
         return self._process.poll() is not None
 
     def stop(self) -> None:
-        """Let it rest."""
+        """Stop the program and its descendants."""
         self._signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
-        """Let it run."""
+        """Continue the program and its descendants."""
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: int) -> None:
@@ -99,7 +99,7 @@ class Application:
             signal_all(self._process.pid, number)
 
     def end(self) -> int | None:
-        """End it with all that came from it; its exit code, None: it did not end by itself."""
+        """End the program and its descendants. Returns its exit code, or None if it did not end by itself."""
         code = self._process.poll()
         if code is None:
             self._end_tree()
@@ -110,11 +110,11 @@ class Application:
         return code
 
     def _end_tree(self) -> None:
-        """Ask its root to end all; what is still there some seconds later is ended one by one."""
+        """Send SIGTERM to the root; after grace periods send SIGTERM, then SIGKILL, to all that are left."""
         with contextlib.ExitStack() as stack:
             tree = []
             for pid in descendants(self._process.pid):
-                with contextlib.suppress(OSError):  # it has just ended
+                with contextlib.suppress(OSError):  # the process has just ended
                     tree.append(os.pidfd_open(pid))
                     stack.callback(os.close, tree[-1])
             _signal_each(tree[:1], signal.SIGTERM)
@@ -125,7 +125,7 @@ class Application:
             self._process.wait()
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has ended; whether it has."""
+        """Wait until the program has ended or the time is up. Returns whether it has ended."""
         end_s = time.monotonic() + seconds
         while not self.has_ended() and time.monotonic() < end_s:
             time.sleep(0.01)
@@ -147,16 +147,16 @@ def _signal_each(handles: Iterable[int], number: int) -> None:
 
 
 def _await_ends(handles: Sequence[int], seconds: float) -> list[int]:
-    """Those of the processes that have not ended by then."""
+    """Wait for processes to end. Returns those that have not ended after `seconds`."""
     left, end_s = list(handles), time.monotonic() + seconds
     while left and (wait_s := end_s - time.monotonic()) > 0:
-        ended = select.select(left, [], [], wait_s)[0]  # a process handle can be read when it has ended
+        ended = select.select(left, [], [], wait_s)[0]  # a pidfd becomes readable when its process ends
         left = [handle for handle in left if handle not in ended]
     return left
 
 
 def guard() -> None:
-    """Wait for the end of standard input, which the measuring process holds open, and end the program."""
+    """Wait until standard input closes, which means that the measuring process has ended; end the program."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     root = int(sys.argv[1])

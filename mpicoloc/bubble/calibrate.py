@@ -1,4 +1,4 @@
-"""Find what bubbles must do on this machine so that each level slows the probe by as much more."""
+"""Calibrate bubbles on this machine, so that each level slows the probe by the same amount more."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _REMEDY = "run `mpicoloc bubble calibrate`"
 
 
 def default_path() -> str:
-    """Where the calibration of this kind of machine is kept, in the user's cache."""
+    """Path of the calibration of this kind of machine, in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     model, n_cpus = this_machine()
     name = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-") or "unknown"
@@ -33,13 +33,13 @@ def default_path() -> str:
 
 
 def this_machine() -> tuple[str, int]:
-    """Model and number of its processors."""
+    """Model and number of this machine's processors."""
     facts = machine.node()
     return str(facts["cpu_model"]), int(facts["n_cpus"])
 
 
 def write_file(calibration: Calibration, path: str) -> None:
-    """Write a calibration, all of it or nothing.
+    """Write a calibration atomically.
 
     Raises `EnvironmentFault` if the file cannot be written.
     """
@@ -53,7 +53,7 @@ def write_file(calibration: Calibration, path: str) -> None:
 
 
 def as_text(one: Calibration) -> str:
-    """The lines of the file."""
+    """The text of a calibration's file."""
     lines = [
         FIRST_LINE,
         f"model {one.cpu_model}",
@@ -71,10 +71,10 @@ def as_text(one: Calibration) -> str:
 
 
 def read_file(path: str | None = None) -> Calibration:
-    """The calibration in a file, else that of this kind of machine.
+    """The calibration in a file, by default the file of this kind of machine.
 
-    Raises `UsageError` if the file that was named is not there. Raises `EnvironmentFault` if this machine was
-    never calibrated. Raises `DataError` if the file is none of ours, or of another machine.
+    Raises `UsageError` if the named file cannot be read. Raises `EnvironmentFault` if this machine was never
+    calibrated. Raises `DataError` if the file is not a calibration, or belongs to another machine.
     """
     chosen = path or default_path()
     try:
@@ -98,7 +98,7 @@ def read_file(path: str | None = None) -> Calibration:
 def parse(text: str, path: str) -> Calibration:
     """A calibration from the text of its file.
 
-    Raises `DataError` if it is none.
+    Raises `DataError` if the text is not a calibration.
     """
     lines = text.splitlines()
     if not lines or lines[0] != FIRST_LINE:
@@ -123,24 +123,24 @@ def parse(text: str, path: str) -> Calibration:
 
 TURN_S, GUARD_S = 0.06, 0.012
 N_POSITIONS = 12
-"""Points of the path that are tried."""
+"""Number of points on the path that the first half of the calibration measures."""
 SMALLEST_FRAC = 1 / 64
-"""Working set at the path's begin over that at its end."""
+"""Working set at the start of the path over the working set at its end."""
 SLOWEST_FRAC = 0.02
-"""Rate of lines likewise."""
+"""Rate of lines at the start of the path over the rate at its end."""
 CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
-"""Largest working set of bubbles, and that of the probe, over the last cache."""
+"""Largest working set of bubbles, and working set of the probe, over the size of the last-level cache."""
 SMALL_GAIN = 0.03
-"""If the largest bubble slows the probe by less, levels can hardly be told apart, and a note says so."""
+"""If the largest bubble slows the probe by less, levels hardly differ, and a note warns the user."""
 MOST_SPOILT_FRAC = 0.1
-"""Part of the turns beyond which the machine is told to be busy."""
+"""If other programs disturb a larger fraction of the turns, a note says that the machine is busy."""
 _WARM_S = 0.5
 _DEFAULT_CACHE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where bubble and probe run, and how large the last cache is."""
+    """Processors of bubble and probe, and size of the last-level cache."""
 
     bubble_cpus: Sequence[int]
     probe_cpu: int
@@ -148,7 +148,7 @@ class Place:
 
 
 def last_cache_bytes(cpu: int) -> int:
-    """Size of a processor's last cache; 32 MiB if the kernel does not tell."""
+    """Size of a processor's last-level cache; 32 MiB if the kernel does not report it."""
     sizes = []
     for i in range(8):
         try:
@@ -162,24 +162,24 @@ def last_cache_bytes(cpu: int) -> int:
 
 
 def path(position: float, n_bytes: int, full_lines_per_s: float) -> BubbleSetting:
-    """Setting at a position in (0, 1]: both working set and rate grow by a factor with each step."""
+    """Setting at a position in (0, 1]: working set and rate grow exponentially with the position."""
     return BubbleSetting(
         int(n_bytes * SMALLEST_FRAC ** (1 - position)), full_lines_per_s * SLOWEST_FRAC ** (1 - position)
     )
 
 
 def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
-    """Positions of levels 1 to 8, at which the slowdown grows evenly to its largest.
+    """Positions of levels 1 to 8, chosen so that the slowdown grows by equal steps up to its largest value.
 
-    Shapes: `positions` (n,), `slowdown` (n,), result (8,). Result: evenly on the path where the largest
-    bubble slows the probe by less than `SMALL_GAIN`: what rises there is noise.
+    Shapes: `positions` (n,), `slowdown` (n,), result (8,). Result: evenly spaced if the largest bubble
+    slows the probe by less than `SMALL_GAIN`, because differences that small are noise.
     """
     at, curve = np.concatenate([[0.0], positions]), rising(np.concatenate([[1.0], slowdown]))
     parts = np.array(LEVELS[1:]) / LEVELS[-1]
     gain = float(curve[-1]) - 1
     if gain < SMALL_GAIN:
         return parts
-    # Below the first position the path begins.
+    # Half the first position at least: the path starts above 0.
     return np.maximum(np.interp(1 + gain * parts, curve + SLOPE * at, at), positions[0] / 2)
 
 
@@ -187,7 +187,7 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
     """Calibrate this machine.
 
     Raises `DataError` if there were too few quiet turns. Raises `EnvironmentFault` if memory or processors
-    cannot be had.
+    are not available.
     """
     n_bytes = int(CACHES_OF_BUBBLE * place.cache_bytes)
     probe = BubbleSetting(int(CACHES_OF_PROBE * place.cache_bytes), 0.0)
@@ -209,14 +209,14 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
 def _note_small_gain(gain: float) -> None:
     if gain < SMALL_GAIN:
         messages.note(
-            f"the largest bubble slows the probe by {max(0.0, gain):.1%} only, so scores will hardly tell "
-            "programs apart: if that surprises you, choose processors that share a cache or memory with "
+            f"the largest bubble slows the probe by {max(0.0, gain):.1%} only, so scores of programs "
+            "will hardly differ: if that surprises you, choose processors that share a cache or memory with "
             "--cores and --probe-core, or a quieter time"
         )
 
 
 def _full_rate(bubble: Bubble, n_bytes: int) -> float:
-    """Lines per second of the largest bubble, alone and without a limit."""
+    """Lines per second of the largest bubble, without the probe and without a rate limit."""
     bubble.set(BubbleSetting(n_bytes, 0.0))
     time.sleep(_WARM_S)
     rate = bubble.rate()
@@ -233,7 +233,7 @@ def _measure(
     rng: np.random.Generator,
     what: str,
 ) -> tuple[Mapping[float, Estimate], float]:
-    """Slowdown of the probe beside each setting, by its number from 1; and its pace alone."""
+    """Slowdown of the probe beside each setting, by its number from 1, and the probe's pace alone."""
     with contextlib.closing(Hog(place.probe_cpu, probe.working_set_bytes)) as hog:
         hog.set(probe)
         time.sleep(_WARM_S)
@@ -252,7 +252,7 @@ def _measure(
 
 
 def _alone(probe: Progress, turns: Turns) -> float:
-    """Lines per second of processor time in the rests of the bubble."""
+    """The probe's lines per second of processor time while the bubble rests."""
     pace, _ = turn_paces(probe, turns.without_beginnings(GUARD_S), QUIET_FRAC)
     pace = pace[(turns.level == 0) & ~np.isnan(pace)]
     if not len(pace):
@@ -274,19 +274,19 @@ def _slowdowns_of(
     by_number = slowdowns(probe, inner.without(spoilt), QUIET_FRAC, is_steady=True)
     if len(by_number) < n:
         raise DataError(
-            "too few quiet turns to tell the levels apart: give more --seconds, or end other programs"
+            "too few quiet turns to measure all levels: give more --seconds, or end other programs"
         )
     return by_number
 
 
 def _curve(found: Mapping[float, Estimate]) -> SensitivityCurve:
-    """The probe's curve; where it falls, that is told and mended."""
+    """The probe's curve; if it falls somewhere, correct it and print a note."""
     measured = curve("the probe", found)
     mended = rising(measured.slowdown)
     most = float(np.max(np.abs(mended - measured.slowdown)))
     if most > 0:
         messages.note(
-            f"the probe's curve fell at some level: it was changed by up to {most:.4f}, so that it rises"
+            f"the probe's curve fell at some level: it was changed by up to {most:.4f}, to make it rise"
         )
     mended[0] = 1.0
     mended = np.maximum.accumulate(mended)

@@ -12,12 +12,12 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import DataError
 
 SLOPE = 1e-9
-"""By so much per level a curve that is read backwards rises at least."""
+"""Least rise per level of a curve before it is inverted."""
 
 
 @dataclass(frozen=True)
 class BubbleSetting:
-    """A bubble's working set, and the cache lines that it touches a second (0: no limit)."""
+    """A bubble's working set, and the cache lines that it touches per second (0: no limit)."""
 
     working_set_bytes: int
     lines_per_s: float
@@ -29,7 +29,7 @@ class BubbleSetting:
 
 @dataclass(frozen=True)
 class Calibration:
-    """Bubbles of one kind of machine.
+    """Settings of bubbles for one kind of machine.
 
     Parameters
     ----------
@@ -37,20 +37,20 @@ class Calibration:
     n_cpus : int
         Processors of the machine.
     n_bubble_cpus : int
-        Processors that the bubble was spread over.
+        Processors on which the bubble ran.
     settings : tuple of BubbleSetting
-        Of levels 0 to 8, of the whole bubble.
+        Settings of the whole bubble at levels 0 to 8.
     probe : BubbleSetting
-        The reference probe: what the bubble does while its own slowdown is measured.
+        The reference probe: a hog with a fixed working set, whose slowdown beside bubbles is measured.
     probe_alone_lines_per_s : float
         Cache lines that the probe touches per second of its processor time while nothing runs beside it.
     curve : SensitivityCurve
-        Of the probe. It never falls.
+        Curve of the probe, which never falls.
 
     Raises
     ------
     DataError
-        If these are no bubbles.
+        If a setting or the curve is invalid.
     """
 
     cpu_model: str
@@ -93,20 +93,20 @@ class Calibration:
         )
 
     def score(self, slowdown: Estimate) -> Estimate:
-        """The level of the bubble beside which the probe is as slow: `score_of` its own curve."""
+        """The level of the bubble that slows the probe as much: `score_of` with this curve."""
         return score_of(slowdown, self.curve)
 
     def is_beyond(self, slowdown: Estimate) -> bool:
-        """Whether this is more than the largest bubble does: then the score is a lower bound."""
+        """Whether the slowdown exceeds that beside the largest bubble: the score is then a lower bound."""
         return slowdown.value > float(self.curve.slowdown[-1])
 
 
 def score_of(slowdown: Estimate, curve: SensitivityCurve) -> Estimate:
-    """The level of the bubble beside which the probe is as slow.
+    """The level of the bubble that slows the probe as much.
 
-    Result: in levels. Its interval has the uncertainty of the slowdown and that of the curve.
+    Result: in levels. Its interval combines the uncertainties of the slowdown and of the curve.
 
-    Han et al. 2016, section 2: the bubble's own degradation beside the program, read back.
+    Han et al. 2016, section 2: the inverse of the probe's curve at its slowdown beside the program.
     """
     level = _read_back(slowdown.value, curve.slowdown)
     own = [_read_back(end, curve.slowdown) for end in (slowdown.low, slowdown.high)]
@@ -117,6 +117,6 @@ def score_of(slowdown: Estimate, curve: SensitivityCurve) -> Estimate:
 
 
 def _read_back(slowdown: float, curve: Floats) -> float:
-    """The level at which the curve has this slowdown; beyond its ends the ends."""
+    """The level at which the curve has this slowdown, limited to the levels of the curve."""
     levels = np.array(LEVELS, float)
     return float(np.interp(slowdown, np.maximum.accumulate(curve) + SLOPE * levels, levels))

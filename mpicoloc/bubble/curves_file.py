@@ -38,7 +38,7 @@ _COLUMNS = {*_KNOWN, *(f"level_{level}" for level in LEVELS[1:])}
 
 @dataclass(frozen=True)
 class _Known:
-    """The measured parts of a row: a program may have been measured by half."""
+    """The measured parts of a row: a program can have a curve without a score, or a score without a curve."""
 
     program: str
     curve: SensitivityCurve | None = None
@@ -47,15 +47,15 @@ class _Known:
 
 
 def read(path: str) -> dict[str, ProgramPressure]:
-    """Curves and scores of a file, by the names of programs.
+    """Curves and scores in a file, by program name.
 
-    Columns, or keys of JSON objects: ``program``, ``score``, and ``level_L`` for at least one level L. May be
-    missing or empty: ``score_low``, ``score_high``, ``level_L_low``, ``level_L_high``, ``policy``, ``source``
-    (offline, production), and how many samples there were for curve (``n``) and score (``n_score``). A
-    number without an interval is taken as certain.
+    Columns, or keys of JSON objects: ``program``, ``score``, and ``level_L`` for at least one level L.
+    Optional: ``score_low``, ``score_high``, ``level_L_low``, ``level_L_high``, ``policy``, ``source``
+    (offline, production), and the numbers of samples of the curve (``n``) and the score (``n_score``). A
+    number without an interval counts as exact.
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
-    none, or a program appears twice, or by half.
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
+    malformed, a program appears twice, or it lacks its curve or its score.
     """
     found = {}
     for name, one in _read(path).items():
@@ -128,17 +128,17 @@ def _curve(path: str, i: int, program: str, row: Mapping[str, Any]) -> Sensitivi
 
 
 def write(path: str, programs: Iterable[ProgramPressure]) -> None:
-    """Write a file that `read` reads; it has this name only when it is whole.
+    """Write a file that `read` reads, atomically.
 
-    Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `EnvironmentFault` if the file cannot be written.
     """
     _put(path, [_row(_Known(one.program, one.curve, one.score, one.policy)) for one in programs])
 
 
 def curve_of(path: str, program: str) -> SensitivityCurve:
-    """A program's curve; a score is not needed.
+    """A program's curve, with or without a score.
 
-    Raises `UsageError`, `DataError` as of `read`, or if the file has no curve of it.
+    Raises `UsageError`, `DataError` as `read` does, or if the file has no curve of the program.
     """
     known = _read(path)
     found = known[program].curve if program in known else None
@@ -157,11 +157,11 @@ def update(
     score: Estimate | None = None,
     policy: str | None = None,
 ) -> bool:
-    """Put what is given of a program into a file, new or not; whether it has both curve and score then.
+    """Add or replace parts of a program's row in a file. Returns whether it then has both curve and score.
 
-    Columns that `read` does not know are dropped.
+    Columns unknown to `read` are dropped.
 
-    Raises `UsageError`, `DataError`, `EnvironmentFault` as of `check_update` and `write`.
+    Raises `UsageError`, `DataError`, `EnvironmentFault` as `check_update` and `write` do.
     """
     with _one_at_a_time(path):
         known = check_update(path)
@@ -172,9 +172,9 @@ def update(
 
 
 def check_update(path: str | None) -> dict[str, _Known]:
-    """Contents of a file that is to be updated, if there is one; to be called before minutes of measuring.
+    """Contents of a file to update, or {} without a file. Call it before a measurement that takes minutes.
 
-    Raises `UsageError`, `DataError` as of `read`, or if the file is to be JSON, which is read only.
+    Raises `UsageError`, `DataError` as `read` does, or if the file is JSON, which `update` cannot write.
     """
     return _read(path) if path and _is_there_to_update(path) else {}
 
@@ -187,9 +187,9 @@ def _is_there_to_update(path: str) -> bool:
 
 @contextlib.contextmanager
 def _one_at_a_time(path: str) -> Iterator[None]:
-    """Of two that update files of a folder the second waits, where the file system has locks."""
+    """Lock the folder of a file, so that updates run one at a time, if the file system has locks."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # without the folder, writing says so
+        with contextlib.suppress(OSError):  # if the folder is missing, writing reports it
             folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
             stack.callback(os.close, folder)
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -205,7 +205,7 @@ def _put(path: str, rows: Sequence[Mapping[str, object]]) -> None:
     try:
         hdf5.replace(path, text.getvalue().encode())
     except EnvironmentFault as error:
-        reason = getattr(error.__cause__, "strerror", None) or "the system refuses"
+        reason = getattr(error.__cause__, "strerror", None) or "system error"
         raise EnvironmentFault(f"cannot write {path}: {reason}; choose another place") from error
 
 
@@ -226,12 +226,12 @@ def _ends(name: str, number: Estimate) -> dict[str, object]:
 
 
 def jobs(path: str) -> list[JobRequest]:
-    """Jobs to be placed, in the order of a file.
+    """Jobs to place, in the order of a file.
 
-    Columns, or keys: ``id``, ``program``, and ``n_nodes``, which is 1 where it is missing or empty.
+    Columns, or keys: ``id``, ``program``, and ``n_nodes`` (1 if missing or empty).
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
-    none, or an id appears twice.
+    Raises `UsageError` if the file cannot be read or has no job. Raises `DataError` if a column is missing, a
+    number is malformed, or an id appears twice.
     """
     found: dict[str, JobRequest] = {}
     needed = {"id", "program"}
@@ -249,13 +249,13 @@ def jobs(path: str) -> list[JobRequest]:
 
 
 def matrices(path: str) -> dict[str, PropagationMatrix]:
-    """Propagation matrices of programs, by their names.
+    """Propagation matrices in a file, by program name.
 
-    Columns, or keys: ``program``, ``level`` from 1 on, and ``nodes_1`` ... ``nodes_m``: the slowdown with so
-    many of the program's nodes disturbed by bubbles of that level.
+    Columns, or keys: ``program``, ``level`` from 1 on, and ``nodes_1`` ... ``nodes_m``: the slowdown with
+    1 ... m of the program's nodes disturbed by bubbles of that level.
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if it has no such columns, a number is
-    none, or levels are missing.
+    Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
+    malformed, or a level is missing.
     """
     needed = {"program", "level"}
     found: dict[str, list[list[float]]] = {}
@@ -286,26 +286,26 @@ def _matrix(path: str, program: str, rows: list[list[float]]) -> PropagationMatr
 
 
 def update_matrices(path: str, program: str, matrix: PropagationMatrix) -> None:
-    """Put a program's matrix into a file, new or not.
+    """Add or replace a program's matrix in a file.
 
-    Raises `UsageError`, `DataError`, `EnvironmentFault` as of `check_update_matrices` and `write_matrices`.
+    Raises `UsageError`, `DataError`, `EnvironmentFault` as `check_update_matrices` and `write_matrices` do.
     """
     with _one_at_a_time(path):
         write_matrices(path, check_update_matrices(path) | {program: matrix})
 
 
 def check_update_matrices(path: str | None) -> dict[str, PropagationMatrix]:
-    """Contents of a file that is to be updated, if there is one; to be called before long runs.
+    """Contents of a file to update, or {} without a file. Call it before long runs.
 
-    Raises `UsageError`, `DataError` as of `matrices`, or if the file is to be JSON, which is read only.
+    Raises `UsageError`, `DataError` as `matrices` does, or if the file is JSON, which cannot be written.
     """
     return matrices(path) if path and _is_there_to_update(path) else {}
 
 
 def write_matrices(path: str, known: Mapping[str, PropagationMatrix]) -> None:
-    """Write a file that `matrices` reads; it has this name only when it is whole.
+    """Write a file that `matrices` reads, atomically.
 
-    Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `EnvironmentFault` if the file cannot be written.
     """
     rows: list[dict[str, object]] = []
     for name, matrix in known.items():

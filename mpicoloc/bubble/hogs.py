@@ -1,4 +1,4 @@
-"""Bubbles and the probe as processes: `mpicoloc-bubble`, told by its standard input what to do."""
+"""Bubbles and the probe as processes: `mpicoloc-bubble`, controlled through its standard input."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import paths
 
 JITTER_FRAC = 0.3
-"""Turns are longer by a random part of up to this, so that they do not keep pace with the program's steps."""
+"""Each turn is longer by a random fraction up to this, so that turns do not align with program steps."""
 
 
 def take_turns(
@@ -30,9 +30,9 @@ def take_turns(
     seconds: float,
     what: str,
 ) -> Turns:
-    """Apply each level in turn with a rest (level 0) before it, all levels in a new random order each time.
+    """Apply all levels repeatedly, in a new random order each time, with a rest (level 0) before each level.
 
-    Result: without the one in which it was over.
+    Result: without the turn in which `is_over` became true.
     """
     rows: list[tuple[float, float, float]] = []
     begin_s = time.monotonic()
@@ -66,20 +66,20 @@ _END_LIMIT_S = 2.0
 
 
 def program() -> str:
-    """The file of the memory hog.
+    """Path of the memory hog's executable.
 
-    Raises `EnvironmentFault` if it was not built.
+    Raises `EnvironmentFault` if the file does not exist.
     """
     path = os.path.join(paths.lib_dir(), paths.BUBBLE)
     if not os.path.exists(path):
-        raise EnvironmentFault(f"{path} is not there: install mpicoloc again")
+        raise EnvironmentFault(f"{path} does not exist: install mpicoloc again")
     return path
 
 
 class Hog:
-    """One process on one processor. It ends with this process, however that ends.
+    """A memory hog: one process on one processor. It ends with this process even if this process is killed.
 
-    Without `is_reporting` it tells only that it has started, so `progress` knows nothing.
+    Without `is_reporting` it reports only that it has started, so `progress` has no data.
     """
 
     def __init__(self, cpu: int, n_bytes: int, *, is_reporting: bool = True) -> None:
@@ -100,7 +100,7 @@ class Hog:
             raise
 
     def _await_first_report(self) -> None:
-        """It has its memory then."""
+        """Wait for the first report, which the hog writes when its memory is allocated."""
         end_s = time.monotonic() + _START_LIMIT_S
         while os.fstat(self._reports.fileno()).st_size == 0:
             if self._process.poll() is not None or time.monotonic() > end_s:
@@ -117,7 +117,7 @@ class Hog:
     def set(self, setting: BubbleSetting) -> None:
         """Change the bubble's setting, within 5 ms.
 
-        Raises `EnvironmentFault` if somebody has killed it.
+        Raises `EnvironmentFault` if another process has killed the bubble.
         """
         line = f"{setting.working_set_bytes} {setting.lines_per_s!r}\n"
         try:
@@ -125,16 +125,16 @@ class Hog:
             self._process.stdin.write(line.encode())
             self._process.stdin.flush()
         except OSError:
-            raise EnvironmentFault(f"a bubble was ended from outside: {self._complaint()}") from None
+            raise EnvironmentFault(f"another process ended a bubble: {self._complaint()}") from None
 
     def progress(self) -> Progress:
-        """Lines that it has touched until each of its reports, by its processor time."""
+        """Cache lines touched and processor time used at each report."""
         whole = _content(self._reports.fileno()).rpartition(b"\n")[0]
         rows = np.array(whole.split(), np.float64).reshape(-1, 3)
         return Progress(rows[:, 0] / 1e9, rows[:, 2], rows[:, 1] / 1e9)
 
     def is_alive(self) -> bool:
-        """Whether it still runs."""
+        """Whether the hog still runs."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -152,12 +152,12 @@ class Hog:
 
 
 def _content(file: int) -> bytes:
-    """All of a file that another process writes, whose position in it must stay."""
+    """The content of a file that a child writes through the same offset, which must not move."""
     return os.pread(file, os.fstat(file).st_size, 0)
 
 
 class Bubble:
-    """A bubble that is spread evenly over some processors until it is closed; silent at first."""
+    """A bubble spread evenly over processors until it is closed; silent at first."""
 
     def __init__(self, cpus: Sequence[int], n_bytes: int, *, is_reporting: bool = True) -> None:
         self._hogs: list[Hog] = []
@@ -169,18 +169,18 @@ class Bubble:
             raise
 
     def set(self, setting: BubbleSetting) -> None:
-        """Change the setting of all bubbles together."""
+        """Change the setting of the whole bubble; each hog takes an equal share."""
         n = len(self._hogs)
         share = BubbleSetting(setting.working_set_bytes // n, setting.lines_per_s / n)
         for hog in self._hogs:
             hog.set(share)
 
     def progress(self) -> list[Progress]:
-        """Of each of its processors."""
+        """Progress of the hog on each processor."""
         return [hog.progress() for hog in self._hogs]
 
     def rate(self) -> float:
-        """Lines per second that it touched in the last tenth of a second."""
+        """Cache lines per second that the bubble touched in the last tenth of a second."""
         total = 0.0
         for hog in self._hogs:
             done = hog.progress()
@@ -189,7 +189,7 @@ class Bubble:
         return float(total)
 
     def is_alive(self) -> bool:
-        """Whether all of it still runs."""
+        """Whether all hogs still run."""
         return all(hog.is_alive() for hog in self._hogs)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The slowdown model that needs no pairs: curves and scores of programs, one run of each."""
+"""The slowdown model without measured pairs: it needs only the curve and the score of each program."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mpicoloc.errors import DataError, UsageError
 Array = np.ndarray[Any, Any]
 
 LEAST_WIDTH = 1e-3
-"""No slowdown is more certain than this, so no level outweighs all others."""
+"""Least width of an interval in a weight, so that one narrow interval does not outweigh all others."""
 
 
 def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:
-    """The nearest curve that never falls and never is below 1, and what there is to tell of the change.
+    """The nearest curve that never falls and is never below 1, and a note on the change, or "".
 
     Isotonic regression. Value and both ends have the same weights, so the interval still holds the value.
     """
@@ -33,14 +33,14 @@ def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:
     risen = [np.maximum(isotonic_regression(part, weights=weights).x, 1.0) for part in ends]
     value, low, high = risen
     low, high = np.minimum(low, value), np.maximum(high, value)
-    # Level 0 is 1 by definition: the regression may have moved it with its neighbours by a rounding error.
+    # The slowdown at level 0 is 1 by definition; the regression may have moved it by a rounding error.
     value[0] = low[0] = high[0] = 1.0
     changed = SensitivityCurve(curve.program, curve.levels, value, low, high, curve.n, curve.source)
     return changed, _fall(curve)
 
 
 def _fall(curve: SensitivityCurve) -> str:
-    """Where a curve falls most, in words; empty: it does not."""
+    """A note on the largest fall of a curve; "" if it does not fall."""
     before = np.maximum.accumulate(np.maximum(curve.slowdown, 1.0))
     fall = before - np.maximum(curve.slowdown, 1.0)
     i = int(fall.argmax())
@@ -48,33 +48,33 @@ def _fall(curve: SensitivityCurve) -> str:
         return ""
     is_noise = curve.high[i] >= before[i] - (before[i] - 1) * 1e-9
     why = (
-        "within its interval, so taken as noise"
+        "within its interval, so treated as noise"
         if is_noise
         else "more than its interval: measure it again by `mpicoloc bubble sensitivity`"
     )
     return (
         f"curve of {curve.program} falls by {fall[i]:.3f} up to level {curve.levels[i]:g}, {why}; "
-        "made even where it falls"
+        "flattened where it falls"
     )
 
 
 Rule = Callable[[Floats], Floats]
-"""Pressures (..., n) of n co-runners, 0 where there is none, to that of all (...)."""
+"""Maps the pressures (..., n) of n co-runners, 0 for an empty slot, to their combined pressure (...)."""
 
 
 def capped_sum(pressures: Floats) -> Floats:
-    """Bubbles add up until memory can serve no more: min(sum, MAX_LEVEL)."""
+    """Pressures add up until memory is saturated: min(sum, MAX_LEVEL)."""
     return np.minimum(pressures.sum(axis=-1), MAX_LEVEL)
 
 
 def saturating(pressures: Floats) -> Floats:
-    """Each co-runner takes its part of what the others leave: MAX_LEVEL (1 - prod(1 - p / MAX_LEVEL))."""
+    """Each co-runner takes its fraction of what the others leave: MAX_LEVEL (1 - prod(1 - p / MAX_LEVEL))."""
     left = 1 - np.minimum(pressures, MAX_LEVEL) / MAX_LEVEL
     return np.asarray(MAX_LEVEL * (1 - left.prod(axis=-1)))
 
 
 def largest(pressures: Floats) -> Floats:
-    """The worst co-runner counts alone."""
+    """Only the co-runner with the largest pressure counts."""
     return np.minimum(pressures.max(axis=-1, initial=0.0), MAX_LEVEL)
 
 
@@ -87,7 +87,7 @@ DEFAULT_RULE = "capped-sum"
 def rule(name: str) -> Rule:
     """The rule of this name.
 
-    Raises `UsageError` if there is none.
+    Raises `UsageError` if there is no such rule.
     """
     if name not in RULES:
         raise UsageError(f"no rule {name!r} for pressures; there are {', '.join(RULES)}")
@@ -104,19 +104,20 @@ class BubbleModel:
     Parameters
     ----------
     programs : mapping of str to ProgramPressure
-        By the programs' names (`JobFeatures.program`).
+        Curve and score of each program, by name (`JobFeatures.program`).
     combine : str
-        How pressures of several co-runners become one: a name of `combining.RULES`.
+        Rule that combines the pressures of several co-runners: a name in `RULES`.
     machine : Machine or None
-        Where the curves were measured.
+        Machine on which the curves were measured.
     card : mapping
-        Plain data for people.
+        Model card: plain data for readers.
 
     Notes
     -----
     Han et al. 2016, section 2, after Mars et al. 2011: the slowdown of A beside B is A's curve at B's score.
-    The interval goes from the curve's lower end at the score's lower end to the upper one at the upper one.
-    A curve that falls is made even, and `notes` tell it.
+    The interval runs from the curve's lower end at the score's lower end to the curve's upper end at the
+    score's upper end. A falling curve is replaced by the nearest one that does not fall, with an entry in
+    `notes`.
     """
 
     programs: Mapping[str, ProgramPressure]
@@ -135,7 +136,7 @@ class BubbleModel:
 
     @property
     def n_rows(self) -> int:
-        """Programs that the model knows."""
+        """Number of programs that the model knows."""
         return len(self.programs)
 
     def curve(self, program: str) -> SensitivityCurve:
@@ -144,7 +145,7 @@ class BubbleModel:
         Raises
         ------
         DataError
-            If it has none.
+            If the model has no curve of the program.
         """
         self._check([program])
         found: SensitivityCurve = self._curves[program]  # type: ignore[attr-defined]
@@ -195,7 +196,7 @@ class BubbleModel:
 
 
 def pairs_of_programs(model: BubbleModel) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """Value, low and high for all ordered pairs of the programs that a model knows, by their names."""
+    """Value, low and high for all ordered pairs of a model's programs, by their names."""
     jobs = [JobFeatures(name, name, 1.0, 1, 1) for name in model.programs]
     found = model.predict_pairs(jobs)
     return {
@@ -210,7 +211,7 @@ def pairs_of_programs(model: BubbleModel) -> dict[tuple[str, str], tuple[float, 
 
 
 def _levels(scores: Sequence[float]) -> Floats:
-    """Scores as levels: of an interval's ends, which may lie outside, the part that bubbles have."""
+    """Scores as levels, clipped to the range of bubbles: an interval's ends can lie outside."""
     return np.clip(np.array(scores, float), 0, MAX_LEVEL)
 
 
@@ -224,7 +225,7 @@ _COLUMNS = ("levels", "slowdown", "low", "high")
 def to_document(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
     """Plain values and arrays of a model.
 
-    Curves stand one after the other in each array, scores one row each.
+    Each array holds all curves one after the other; scores have one row each.
     """
     programs = list(model.programs.values())
     told = {
@@ -251,10 +252,10 @@ def to_document(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def from_document(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> BubbleModel:
-    """The model that `to_document` took apart.
+    """The model from the result of `to_document`.
 
-    Raises `DataError` if it is none. Raises `LookupError`, `ValueError`, `TypeError` if parts are missing or
-    of another kind.
+    Raises `DataError` if the parts do not match. Raises `LookupError`, `ValueError`, `TypeError` if parts are
+    missing or have another type.
     """
     names = list(map(str, told["programs"]))
     columns = [arrays[f"curve.{name}"].astype(np.float64, casting="same_kind") for name in _COLUMNS]

@@ -1,4 +1,4 @@
-"""Slowdown of a whole job by interference on some of its nodes: the matrix, and how to fill it by few runs.
+"""Slowdown of a whole job by interference on some of its nodes: a matrix, and ways to fill it with few runs.
 
 Han et al. 2016, sections 3.2 and 4.1. Rows are pressures, columns numbers of disturbed nodes. Section 3.3:
 four policies turn different pressures on a job's nodes into one pressure on some of them.
@@ -18,20 +18,20 @@ from mpicoloc.errors import DataError, UsageError
 
 POLICY_NUMBERS = {name: i for i, name in enumerate(POLICIES)}
 SIMILAR_LEVELS = 0.5
-"""Pressures this near to the largest one count as just as large."""
+"""Pressures within this distance of the largest count as equal to it."""
 DEFAULT_POLICY = "n-plus-1-max"
-"""The best one for 7 of the 12 programs of Table 2."""
+"""The best policy for 7 of the 12 programs of Table 2."""
 N_SAME = 6
-"""A policy that is the best after as many runs in a row is taken."""
+"""A policy that is the best after this many consecutive runs is chosen."""
 
 
 def even_pressures(pressures: Floats, has_node: Bools, policies: Ints) -> tuple[Floats, Ints]:
-    """The even pressures of many jobs at once.
+    """Even pressures of many jobs: one level for each, and the number of disturbed nodes that it applies to.
 
     Shapes: `pressures` (n_jobs, n_nodes), `policies` (n_jobs,), `level` (n_jobs,), `n_disturbed` (n_jobs,).
 
-    Han et al. 2016, section 3.3 and Figure 4. For "interpolate" nodes without pressure count with 0: the mean
-    is over all nodes of the job, to which it is then applied.
+    Han et al. 2016, section 3.3 and Figure 4. For "interpolate", nodes without pressure count as 0: the
+    level is the mean over all nodes of the job, and it applies to all of them.
     """
     pressures = np.where(has_node, pressures, 0.0)
     top = pressures.max(axis=1, initial=0.0)
@@ -47,12 +47,12 @@ def even_pressures(pressures: Floats, has_node: Bools, policies: Ints) -> tuple[
 
 
 def slowdown_under(matrix: PropagationMatrix, policy: str, pressures: Sequence[float]) -> float:
-    """Slowdown of a program whose nodes suffer these pressures, by one of `POLICIES`.
+    """Slowdown of a program with these pressures on its nodes, by one of `POLICIES`.
 
     Raises
     ------
     DataError
-        If the matrix is of fewer nodes, or there is no such policy.
+        If the matrix has fewer nodes, or there is no such policy.
     """
     if policy not in POLICIES:
         raise DataError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
@@ -63,7 +63,7 @@ def slowdown_under(matrix: PropagationMatrix, policy: str, pressures: Sequence[f
 
 @dataclass(frozen=True)
 class Sample:
-    """One run with uneven pressures: level of the bubble on each node, and the slowdown that was measured."""
+    """One run with uneven pressures: level of the bubble on each node, and the measured slowdown."""
 
     pressures: tuple[float, ...]
     slowdown: float
@@ -76,12 +76,12 @@ class PolicyChoice:
     Parameters
     ----------
     policy : str
-        That with the smallest mean error.
+        The policy with the smallest mean error.
     error, sd : dict of str to float
         Mean and standard deviation of abs(predicted / measured - 1) over the samples, by policy.
     n_samples : int
     is_stable : bool
-        Whether it was the best one after each of the last `N_SAME` samples.
+        Whether this policy was the best after each of the last `N_SAME` samples.
     """
 
     policy: str
@@ -97,7 +97,7 @@ def choose_policy(matrix: PropagationMatrix, samples: Sequence[Sample]) -> Polic
     Raises
     ------
     DataError
-        If there is no sample, or one is of more nodes than the matrix.
+        If there is no sample, or a sample has more nodes than the matrix.
     """
     if not samples:
         raise DataError("no runs with uneven pressures: nothing to choose a policy by")
@@ -122,7 +122,7 @@ def choose_policy(matrix: PropagationMatrix, samples: Sequence[Sample]) -> Polic
 def draw_pressures(n_nodes: int, n_pressures: int, rng: np.random.Generator) -> tuple[int, ...]:
     """Levels of bubbles on the nodes of one run, 0 for none; at least two differ.
 
-    Raises `UsageError` if there are no two nodes.
+    Raises `UsageError` for fewer than two nodes, or levels outside 1 to 8.
     """
     if n_nodes < 2 or not 1 <= n_pressures <= MAX_LEVEL:
         raise UsageError(f"uneven pressures need 2 nodes and 1 to 8 levels, got {n_nodes} and {n_pressures}")
@@ -138,17 +138,17 @@ def choose_by_runs(
     rng: np.random.Generator,
     max_runs: int = 40,
 ) -> PolicyChoice:
-    """As few runs as give a stable choice.
+    """Run uneven settings until the choice of policy is stable.
 
     Parameters
     ----------
     matrix : PropagationMatrix
     measure : callable
-        The slowdown of the program with bubbles of these levels on its nodes.
+        Measures the slowdown of the program with bubbles of these levels on its nodes.
     rng : Generator
         Draws the settings.
     max_runs : int
-        After as many runs the best policy so far is taken, stable or not.
+        After this many runs the best policy so far is chosen, stable or not.
 
     Returns
     -------
@@ -164,11 +164,11 @@ def choose_by_runs(
 
 
 Profile = Callable[[int, int], float]
-"""`profile(k, j)`: time of the program while bubbles of level k run on j of its nodes, s; (0, 0): without."""
+"""`profile(k, j)`: time of the program with bubbles of level k on j of its nodes, s; (0, 0): no bubbles."""
 THRESHOLD = 0.05
-"""Smaller differences of normalised times are not looked into: threshold_d of Algorithm 3."""
+"""Smaller differences of normalised times are not refined by further runs: threshold_d of Algorithm 3."""
 METHODS = ("binary-optimized", "binary-brute", "random-30", "random-50")
-"""Ways to choose the settings that are run, the usual one first; the numbers are per cent of all settings."""
+"""Ways to choose the settings to run, the default first; random-30 runs 30 % of all settings."""
 
 
 def mean_error(found: PropagationMatrix, truth: Floats) -> float:
@@ -177,7 +177,7 @@ def mean_error(found: PropagationMatrix, truth: Floats) -> float:
 
 
 class _Filling:
-    """A matrix that is being filled: asks each setting once, and knows what was asked."""
+    """A matrix under construction, which profiles each setting at most once."""
 
     def __init__(self, profile: Profile, n_pressures: int, n_nodes: int) -> None:
         if n_pressures < 1 or n_nodes < 1:
@@ -191,7 +191,7 @@ class _Filling:
         self.is_measured = np.zeros(self.times.shape, bool)
 
     def ask(self, i: int, j: int) -> None:
-        """Profile level i + 1 on j nodes, if that was not done."""
+        """Profile level i + 1 on j nodes unless this was done before."""
         if not self.is_measured[i, j]:
             self.times[i, j] = self._profile(i + 1, j) / self._base_s
             self.is_measured[i, j] = True
@@ -199,10 +199,10 @@ class _Filling:
     def split(
         self, ask: Callable[[int], None], line: Floats, first: int, last: int, threshold: float
     ) -> None:
-        """Algorithm 3 along a row or column: profile halfway where its ends differ by more than a threshold.
+        """Algorithm 3 along a row or column: bisect while the ends differ by more than the threshold.
 
-        The paper does not say that neighbours have no middle, and takes the difference with its sign; here a
-        line that falls by noise is looked into as well.
+        Two differences from the paper: adjacent entries end the recursion, and the absolute difference
+        counts, so that a line that falls through noise is refined as well.
         """
         if last - first > 1 and abs(line[last] - line[first]) > threshold:
             middle = math.ceil((first + last) / 2)
@@ -228,7 +228,7 @@ class _Filling:
 
 
 def _interpolate(line: Floats) -> None:
-    """Fill what is NaN in a row or column, linearly between what is known."""
+    """Fill the NaN entries of a row or column by linear interpolation between known entries."""
     known = np.flatnonzero(~np.isnan(line))
     line[:] = np.interp(np.arange(len(line)), known, line[known])
 
@@ -236,7 +236,7 @@ def _interpolate(line: Floats) -> None:
 def binary_brute(
     profile: Profile, n_pressures: int, n_nodes: int, threshold: float = THRESHOLD
 ) -> PropagationMatrix:
-    """Each pressure by itself, its number of nodes halved as long as times differ.
+    """Profile each pressure separately, bisecting the number of nodes while times differ.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def binary_brute(
     n_pressures, n_nodes : int
         n and m of the paper.
     threshold : float
-        Differences of normalised times up to this are interpolated.
+        Between entries whose normalised times differ by at most this, interpolate.
 
     Returns
     -------
@@ -268,7 +268,7 @@ def binary_optimized(
     threshold: float = THRESHOLD,
     column_threshold: float | None = None,
 ) -> PropagationMatrix:
-    """The row of the largest pressure and the column of all nodes; other rows have the same shape.
+    """Profile the row of the largest pressure and the column of all nodes; give other rows the same shape.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def binary_optimized(
     n_pressures, n_nodes : int
         n and m of the paper.
     threshold, column_threshold : float
-        As of `binary_brute`, along the row and along the column (default: the same).
+        As in `binary_brute`, along the row and along the column (default: `threshold`).
 
     Returns
     -------
@@ -284,8 +284,8 @@ def binary_optimized(
 
     Notes
     -----
-    Han et al. 2016, Algorithms 2 to 4. Where the largest pressure does nothing on all nodes, Algorithm 4
-    divides by 0; then the other rows grow evenly with the number of nodes.
+    Han et al. 2016, Algorithms 2 to 4. If the largest pressure on all nodes causes no slowdown,
+    Algorithm 4 divides by 0; here the other rows then grow linearly with the number of nodes.
     """
     filling = _Filling(profile, n_pressures, n_nodes)
     last = n_pressures - 1
@@ -303,15 +303,15 @@ def binary_optimized(
 def random_settings(
     profile: Profile, n_pressures: int, n_nodes: int, frac: float, rng: np.random.Generator
 ) -> PropagationMatrix:
-    """Settings drawn at random, others interpolated along their rows.
+    """Profile settings drawn at random; interpolate the others along their rows.
 
     Parameters
     ----------
     profile : Profile
     n_pressures, n_nodes : int
     frac : float
-        Part of all settings to profile, in (0, 1]. The run without interference and each pressure on all
-        nodes are always among them (section 4.1).
+        Fraction of all settings to profile, in (0, 1]. The run without interference and each pressure on all
+        nodes are always profiled (section 4.1).
     rng : Generator
 
     Returns
@@ -321,7 +321,7 @@ def random_settings(
     Raises
     ------
     UsageError
-        If the part is out of its range.
+        If `frac` is out of its range.
     """
     if not 0 < frac <= 1:
         raise UsageError(f"the part of settings to profile must be in (0, 1], got {frac}")

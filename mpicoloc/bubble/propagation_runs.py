@@ -1,8 +1,8 @@
-"""Runs of a program on several nodes with bubbles on some of them: real ones, and those of a replay.
+"""Runs of a program on several nodes with bubbles on some of them, real or replayed.
 
-Real runs are noted, so that a series can be resumed. In a replay computation on disturbed nodes takes as many
-times longer as the curve of a single node says; who waits for whom, the replay finds out. The actions of
-`mpicoloc bubble propagation` and `mpicoloc replay --propagation` are here.
+Real runs are recorded in a file, so that a series can be resumed. A replay multiplies computation on
+disturbed nodes by the slowdown from the single-node curve, and simulates the waiting that follows. This
+module has the actions of `mpicoloc bubble propagation` and `mpicoloc replay --propagation`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from mpicoloc.show.table import Listing, console
 def replayed_profile(
     network: SimulatedNetwork, job: PlacedJob, curve: SensitivityCurve, settings: Settings | None = None
 ) -> Profile:
-    """`profile(k, j)` of the propagation algorithms, by replay: no run of the program at all.
+    """`profile(k, j)` of the propagation algorithms, by replay: the program itself does not run.
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ def replayed_profile(
     job : PlacedJob
         The program on its nodes, which are the hosts of the network.
     curve : SensitivityCurve
-        What computation suffers on one node.
+        Slowdown of computation on one node.
     settings : Settings, optional
 
     Returns
@@ -79,7 +79,7 @@ def replayed_profile(
 def replayed_uneven(
     network: SimulatedNetwork, job: PlacedJob, curve: SensitivityCurve, settings: Settings | None = None
 ) -> Callable[[Sequence[float]], float]:
-    """Slowdown of the job while bubbles of different levels run on its nodes, by replay.
+    """Slowdown of the job with bubbles of different levels on its nodes, by replay.
 
     Returns
     -------
@@ -89,7 +89,7 @@ def replayed_uneven(
     Raises
     ------
     DataError
-        By the callable, if there are not as many levels as nodes.
+        Raised by the callable if the numbers of levels and nodes differ.
     """
     risen, _ = monotone(curve)
     hosts, number_of_rank = np.unique(job.hosts, return_inverse=True)
@@ -106,38 +106,38 @@ def replayed_uneven(
 
 
 END_WITHIN_S = 10.0
-"""Bubbles that were told to end and still run are killed after this."""
+"""Grace period between SIGTERM and SIGKILL."""
 BubbleCommand = Callable[[float], Sequence[str]]
-"""The command of a bubble of a level, which runs until it is ended."""
+"""Maps a level to the command of a bubble that runs until it gets a signal."""
 
 
 def bubble_command(level: float, cores: str = "", calibration: str = "") -> list[str]:
-    """`mpicoloc bubble run` of this installation; empty: processors and calibration of its own choice."""
+    """Command line of `mpicoloc bubble run`; with "" for processors or calibration, it uses its defaults."""
     words = [sys.executable, "-m", "mpicoloc", "bubble", "run", "--level", f"{level:g}"]
     given = {"--cores": cores, "--calibration": calibration}
     return [*words, *(word for flag, value in given.items() if value for word in (flag, value))]
 
 
 class BubbledNodes:
-    """Runs on real nodes: a bubble of its own level on each of them while the program runs.
+    """Runs on real nodes, each with a bubble of its own level while the program runs.
 
     Parameters
     ----------
     launcher : Launcher
         The mpirun of the program; it starts the bubbles as well, one on each node.
     hosts : sequence of str
-        Names of the nodes, of an allocation or of any host file.
+        Names of the nodes, from an allocation or a host file.
     app : sequence of str
         The program and its arguments.
     n_ranks : int
         Ranks on each node.
     bubble : callable
-        Command of a bubble of a level.
+        Maps a level to the command of its bubble.
     mpirun_args : sequence of str
-        More for the launcher of the program.
+        Further arguments for the launcher of the program.
     settle_s : float
-        How long bubbles run before the program begins, s: they have to start on their nodes and touch all of
-        their memory.
+        Time from the start of the bubbles to the start of the program, s: bubbles must start on their nodes
+        and touch all of their memory.
     limit_s : float
         Longest time of one run, s.
 
@@ -166,10 +166,10 @@ class BubbledNodes:
         self._settle_s, self._limit_s = settle_s, limit_s
 
     def time_s(self, levels: Sequence[float]) -> float:
-        """Time of the program with a bubble of its own level on each node, 0 for none, s.
+        """Time of the program with these levels of bubbles on the nodes (0: no bubble), s.
 
-        Raises `DataError` if there are not as many levels as nodes, or one is none. Raises `EnvironmentFault`
-        if the program fails, takes too long, or a bubble ends before it.
+        Raises `DataError` if the numbers of levels and nodes differ, or a level is invalid. Raises
+        `EnvironmentFault` if the program fails or takes too long, or a bubble ends before the program.
         """
         if len(levels) != len(self._hosts):
             raise DataError(f"there are {len(self._hosts)} nodes, got {len(levels)} levels")
@@ -189,7 +189,7 @@ class BubbledNodes:
             return taken_s
 
     def _words(self, folder: str, name: str, hosts: Sequence[str], n_ranks: int) -> list[str]:
-        """The launcher's command up to the program, with a host file of its family."""
+        """The launcher's command up to the program; writes a host file in the format of its MPI family."""
         path = os.path.join(folder, name)
         is_open = self._launcher.family == "openmpi"
         with open(path, "w", encoding="utf-8") as file:
@@ -206,9 +206,9 @@ class BubbledNodes:
     def _bubbles(
         self, folder: str, level: float, levels: Sequence[float]
     ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-        """Bubbles of one level on their nodes until the end of the block, and the file of their errors."""
+        """Run the bubbles of one level until the block ends; yields their launcher and its error file."""
         hosts = [host for host, own in zip(self._hosts, levels, strict=True) if own == level]
-        # Else Open MPI would bind it to the first core, which is the program's.
+        # Otherwise Open MPI would bind the bubble to the first core, which the program uses.
         unbound = ["--bind-to", "none"] if self._launcher.family == "openmpi" else []
         words = [*self._words(folder, f"bubbles-{level:g}", hosts, 1), *unbound, *self._bubble(level)]
         path = os.path.join(folder, f"errors-{level:g}")
@@ -246,7 +246,7 @@ class BubbledNodes:
 
 
 def _check_running(bubbles: Sequence[tuple[subprocess.Popen[bytes], str]]) -> None:
-    """Refuse to go on without one; each has a file of what it and its launcher say."""
+    """Raise if a bubble has ended; the reason is in the file of its errors."""
     for process, path in bubbles:
         if process.poll() is not None:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -256,7 +256,7 @@ def _check_running(bubbles: Sequence[tuple[subprocess.Popen[bytes], str]]) -> No
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a launcher with all that it started: it ends its ranks on other nodes when it is asked to."""
+    """End a launcher and its processes; SIGTERM comes first, because it makes launchers end remote ranks."""
     for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, None)):
         if process.poll() is not None:
             return
@@ -267,14 +267,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 TimeOf = Callable[[Sequence[float]], float]
-"""Time of a run with bubbles of these levels on the nodes, s."""
+"""Maps the levels of bubbles on the nodes to the time of a run, s."""
 
 
 def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
-    """The same runs, each noted in a file; those that it has are not made again.
+    """Record the time of each run in a file, and reuse recorded times instead of repeating runs.
 
-    Result: the n-th run with some levels has the n-th noted time of these. Raises `DataError` if the file has
-    something else than such rows. Raises `EnvironmentFault` if it cannot be written.
+    Result: the n-th run with some levels takes the n-th time recorded for these levels. Raises `DataError` if
+    a row of the file is malformed. Raises `EnvironmentFault` if the file cannot be written.
     """
     rows = sweep.recover(path)
     try:
@@ -300,7 +300,7 @@ def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
 
 
 def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> dict[str, Any]:
-    """The matrix by rows, one for each level, from 1 node on; the policy None if it was not sought."""
+    """The matrix for JSON: a row for each level, from 1 node on; policy None if no policy was determined."""
     return {
         "program": name,
         "n_nodes": matrix.n_nodes,
@@ -313,7 +313,7 @@ def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | No
 
 
 def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> None:
-    """Print a row for each level; what was run has a star."""
+    """Print a row for each level; entries from runs have a star."""
     nodes = range(1, matrix.n_nodes + 1)
     table = Listing(None, ("level", *(f"{n} disturbed" if n == 1 else str(n) for n in nodes)))
     for i, (times, is_measured) in enumerate(zip(matrix.times, matrix.is_measured, strict=True)):
@@ -330,16 +330,16 @@ def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | No
 
 def _policy(choice: PolicyChoice) -> str:
     errors = ", ".join(f"{policy} {100 * error:.1f} %" for policy, error in choice.error.items())
-    more = "" if choice.is_stable else ", not the same one for long: more --uneven-runs may choose another"
+    more = "" if choice.is_stable else ", not stable yet: more --uneven-runs can give another"
     return f"policy {choice.policy} after {counted(choice.n_samples, 'uneven run')}{more}; errors: {errors}"
 
 
 Uneven = Callable[[Sequence[float]], float]
-"""Slowdown of the program with a bubble of its own level on each node."""
+"""Maps the levels of bubbles on the nodes to the slowdown of the program."""
 
 
 def _check_matrix_flags(args: argparse.Namespace) -> None:
-    """Refuse what is wrong in flags and files before long runs."""
+    """Check flags and files before long runs."""
     if args.profiling not in (None, *propagation.METHODS):
         raise UsageError(
             f"--profiling must be one of {', '.join(propagation.METHODS)}, got {args.profiling!r}"
@@ -360,7 +360,7 @@ def _fill_matrix(
     uneven_slowdown: Uneven,
     rng: np.random.Generator,
 ) -> int:
-    """Fill the matrix, find the policy, print both, and put them into the files."""
+    """Fill the matrix, find the policy, print both, and write them to the files."""
     method = args.profiling or propagation.METHODS[0]
     threshold = args.threshold or propagation.THRESHOLD
     matrix = propagation.fill(method, profile, args.max_level or len(LEVELS) - 1, n_nodes, rng, threshold)
@@ -389,9 +389,9 @@ _OF_REPLAY = (
     "out", "perfetto", "paraver", "window_s", "figures", "format", "against", "stretch", "sweep",
     "processes", "no_base",
 )  # fmt: skip
-"""Flags whose results `--propagation` does not have."""
+"""Flags for results that `--propagation` does not produce."""
 N_ALONE = 3
-"""Runs without bubbles, at least."""
+"""Least number of runs without bubbles."""
 
 
 @arguments.bounded
@@ -439,7 +439,7 @@ def run_on_nodes(args: argparse.Namespace) -> int:
     one_run = _resumable(args, app, hosts, nodes.time_s)
     time_s = _median_of_runs(one_run, n_repeats)
     with progress.stage("running the program", unit="runs"):
-        # All slowdowns are over this one.
+        # This time is the denominator of all slowdowns, so its median is over more runs.
         alone_s = _median_of_runs(one_run, max(N_ALONE, n_repeats))([0] * len(hosts))
 
         def profile(level: int, n_disturbed: int) -> float:
@@ -452,7 +452,7 @@ def run_on_nodes(args: argparse.Namespace) -> int:
 
 
 def _resumable(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str], time_s: TimeOf) -> TimeOf:
-    """The runs, noted in the file of `--runs` if one was named."""
+    """The runs, recorded in the file of `--runs` if given."""
     if args.runs is None:
         return time_s
 
@@ -462,7 +462,7 @@ def _resumable(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str
 
 
 def _content_of(path: str | None) -> str | None:
-    """A digest of the file, which the nodes may have and this one not: then its name."""
+    """A digest of the file, or its name if it cannot be read here: it may exist only on the nodes."""
     try:
         with open(path or "", "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -471,7 +471,7 @@ def _content_of(path: str | None) -> str | None:
 
 
 def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
-    """The median of some runs, each of which is told with -v."""
+    """The median time of `n_repeats` runs; -v shows each run."""
 
     def median_s(levels: Sequence[float]) -> float:
         found = []
@@ -485,7 +485,7 @@ def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
 
 
 def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
-    """The mpirun that was named, or that of the program's MPI."""
+    """The mpirun of `--mpirun`, else the one of the program's MPI."""
     if args.mpirun:
         chosen = job_launcher.given(args.mpirun)
     else:

@@ -10,7 +10,7 @@ from mpicoloc.cli.arguments import count, positive, whole
 from mpicoloc.errors import UsageError
 
 OF_FILLING = ("profiling", "threshold", "max_level", "uneven_runs")
-"""Flags that choose the runs."""
+"""Flags that select the runs."""
 UNEVEN_RUNS = 20
 
 
@@ -64,7 +64,7 @@ def add_replay_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_matrix_flags(args: argparse.Namespace) -> None:
-    """Refuse flags of the matrix where none is wanted."""
+    """Refuse flags of the matrix without `--propagation`."""
     for flag in ("curves", "name", *OF_FILLING):
         if getattr(args, flag) is not None:
             raise UsageError(

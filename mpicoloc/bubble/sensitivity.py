@@ -1,8 +1,8 @@
-"""A program's sensitivity curve, from bubbles in one run of it, or else from the wall times of whole runs.
+"""A program's sensitivity curve, from bubbles within one run, or else from the wall times of whole runs.
 
-In the one run bubbles come in shutters, of which the job has many more than in production, and progress is
-seen by counted places. Runs that are too short for that, and machines without counts, are compared as a
-whole: each run is beside a bubble of one level.
+In one run, bubbles run inside shutters, which are much more frequent than in production, and passes of
+counted places measure progress. If the run is too short for that, or the machine has no counts, whole runs
+are compared, each beside a bubble of one level.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class ScoreSetup:
-    """Where things run. After `seconds` the program is ended; infinite: it runs to its end."""
+    """Processors of probe and program. The program is ended after `seconds`; infinite: it runs to its end."""
 
     calibration: Calibration
     probe_cpu: int
@@ -62,10 +62,10 @@ def score(
     *,
     to_stderr: bool = False,
 ) -> Scored:
-    """Run a program beside the probe, and stop it in turns.
+    """Measure a program's score: run it beside the probe, and stop and continue it in turns.
 
-    Raises `UsageError` if the program cannot be started. Raises `DataError` if it failed, or ended before
-    enough was seen.
+    Raises `UsageError` if the program cannot be started. Raises `DataError` if it failed, or ended after
+    too few turns.
     """
     probe = setup.calibration.probe
     with contextlib.closing(Hog(setup.probe_cpu, probe.working_set_bytes)) as hog:
@@ -85,7 +85,7 @@ def score(
 
 
 def _stopped_in_turns(app: Application, seconds: float, rng: np.random.Generator) -> Turns:
-    """Level 1: it runs."""
+    """Stop the program at level 0, and let it run at level 1."""
 
     def apply(level: float) -> None:
         if level:
@@ -97,10 +97,10 @@ def _stopped_in_turns(app: Application, seconds: float, rng: np.random.Generator
 
 
 def _probe_slowdowns(progress: Progress, taken: Turns) -> Mapping[float, Estimate]:
-    """Of turns in which nobody else had the probe's processor, or else of all."""
+    """The probe's slowdown in turns without other programs on its processor, else in all turns."""
     found = slowdowns(progress, taken, QUIET_FRAC)
     if not found and (found := slowdowns(progress, taken)):
-        messages.note("other programs ran on the probe's processor: they are part of this score")
+        messages.note("other programs ran on the probe's processor: their pressure is included in this score")
     return found
 
 
@@ -111,7 +111,7 @@ MIN_RUNS = 2
 def wall_slowdowns(walls_s: Mapping[float, Sequence[float]]) -> Mapping[float, Estimate]:
     """Mean wall time at each level over that at level 0, with Welch's interval of the logarithms.
 
-    Raises `DataError` if a level has fewer than `MIN_RUNS`.
+    Raises `DataError` if a level has fewer than `MIN_RUNS` runs.
     """
     if few := [level for level, walls in walls_s.items() if len(walls) < MIN_RUNS]:
         raise DataError(f"level {few[0]:g} has {len(walls_s[few[0]])} runs, {MIN_RUNS} needed")
@@ -133,10 +133,10 @@ _PROFILE_LIMIT_S = 20.0
 
 @dataclass(frozen=True)
 class Setup:
-    """Where things run, and how it is measured.
+    """Processors of bubbles and program, and the way to measure.
 
-    `n_ranks`: of the program; `seconds`: after these it is ended (infinite: it runs to its end); `n_repeats`:
-    runs at each level, where whole runs are compared; `ways`: those that may be tried.
+    `n_ranks`: ranks of the program; `seconds`: time after which it is ended (infinite: it runs to its end);
+    `n_repeats`: whole runs at each level; `ways`: the `WAYS` that are allowed.
     """
 
     calibration: Calibration
@@ -152,7 +152,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Suffered:
-    """A program's curve, and which of `WAYS` found it."""
+    """A program's curve, and the member of `WAYS` that produced it."""
 
     curve: SensitivityCurve
     way: str
@@ -167,10 +167,10 @@ def sensitivity(
     *,
     to_stderr: bool = False,
 ) -> Suffered:
-    """Run a program beside bubbles.
+    """Measure a program's sensitivity curve beside bubbles.
 
-    Raises `UsageError` if the program cannot be started. Raises `DataError` if it fails, or too little was
-    seen.
+    Raises `UsageError` if the program cannot be started. Raises `DataError` if it fails, or the data do
+    not give a curve.
     """
     with tempfile.TemporaryDirectory() as folder:
         run = _Runs(app, env, setup, folder, to_stderr)
@@ -211,7 +211,7 @@ class _Runs:
         return Application(command, self._setup.app_cpus, self._env, to_stderr=self._to_stderr)
 
     def in_shutters(self, name: str) -> tuple[SensitivityCurve | None, str]:
-        """The curve of a run in which nearly each shutter has a bubble, or why there is none."""
+        """The curve of a run in which nearly every shutter has a bubble, or None with the reason."""
         setup, file = self._setup, os.path.join(self._folder, "calibration.txt")
         if (n := setup.calibration.n_bubble_cpus) != len(setup.bubble_cpus):
             return None, f"calibrated with {n} bubbles, but --cores names {len(setup.bubble_cpus)} processors"
@@ -242,7 +242,7 @@ class _Runs:
         return replace(found.curve, source=SensitivityCurve.source), ""
 
     def _await_profile(self) -> None:
-        """Of a job that was ended, the keeper writes it after its launcher has gone."""
+        """Wait for the profile: if the job was killed, the keeper writes it after the launcher has ended."""
         end_s = time.monotonic() + _PROFILE_LIMIT_S
         while not os.path.exists(self._profile):
             if time.monotonic() > end_s:
@@ -250,7 +250,7 @@ class _Runs:
             time.sleep(0.05)
 
     def beside_each_level(self, rng: np.random.Generator) -> Mapping[float, Sequence[float]]:
-        """Seconds of whole runs beside bubbles of each level, in random order."""
+        """Wall times of whole runs by level, run in random order, s."""
         settings = {level: self._setup.calibration.setting(level) for level in (0.0, *self._setup.levels)}
         walls_s: dict[float, list[float]] = {level: [] for level in settings}
         order = rng.permutation([*settings] * self._setup.n_repeats).tolist()
@@ -262,7 +262,7 @@ class _Runs:
         return walls_s
 
     def _time_one_run(self) -> float:
-        """Seconds of a run."""
+        """Wall time of a run, s."""
         with self._started([]) as app:
             begin_s = time.monotonic()
             while not app.wait(1.0):
@@ -274,7 +274,7 @@ class _Runs:
 
 
 def _wait(app: Application, seconds: float) -> None:
-    """Wait for so long, or until the program has ended."""
+    """Wait `seconds`, or until the program has ended."""
     begin_s = now_s = time.monotonic()
     with progress.stage("measuring sensitivity", seconds if np.isfinite(seconds) else None, "s") as advance:
         while now_s < begin_s + seconds and not app.wait(min(1.0, begin_s + seconds - now_s)):
@@ -283,7 +283,7 @@ def _wait(app: Application, seconds: float) -> None:
 
 
 def _note_falls(curve: SensitivityCurve) -> None:
-    """Tell where a curve falls, as more pressure helps no program."""
+    """Print a note if a curve falls significantly: more pressure cannot speed a program up."""
     falling = curve.levels[1:][curve.high[1:] < curve.low[:-1]]
     if len(falling):
         at = ", ".join(f"{level:g}" for level in falling)

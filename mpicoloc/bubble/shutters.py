@@ -1,9 +1,9 @@
-"""Sensitivity curve and score of a job from the shutters in which a bubble or the probe ran, or from turns.
+"""Sensitivity curve and score of a job, from shutters in which a bubble or the probe ran, or from turns.
 
-In a shutter all co-runners stand still, so a job beside a bubble there is slowed by the bubble alone. In
-others the probe runs there instead, and is slowed by the job alone. Where a co-runner works and rests in
-turns, progress in each turn is compared with the rests before and after it only: what the machine and its
-host do meanwhile is in both.
+In a shutter all co-runners are paused, so a bubble that runs there is the only cause of the job's slowdown.
+If the probe runs there instead, the job is the only cause of the probe's slowdown. If a co-runner works and
+rests in turns, progress in each turn is compared only with the rests just before and after it: other changes
+of the machine then affect both.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from mpicoloc.measure.meter_choice import pass_ns
 
 METHOD = "bubble-turns"
 MIN_TURNS = 4
-"""Turns of a level below which there is no interval."""
+"""Least number of turns of a level for an interval."""
 MIN_BUSY_FRAC = 0.03
-"""Part of a turn for which what is measured must have had its processor."""
+"""Least fraction of a turn for which the measured process must have had its processor."""
 TRIM_FRAC = 0.2
 QUIET_FRAC = 0.9
-"""Likewise, if nobody else may have pressed on it."""
+"""The same fraction if no other program may have disturbed the turn."""
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress until each time.
+    """Cumulative progress at each time.
 
     Parameters
     ----------
     time_s : ndarray, shape (n,)
-        Increasing, of the clock that the turns have.
+        Increasing times, by the same clock as the turns.
     work : ndarray, shape (n,)
-        Units of work done by then, none ever taken back.
+        Units of work done by then; never decreases.
     busy_s : ndarray, shape (n,)
-        Time spent on it by then: of the processor, or `time_s`.
+        Time spent on it by then: processor time, or `time_s`.
     """
 
     time_s: Floats
@@ -56,7 +56,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Turns:
-    """Turns in their order; level 0: the co-runner rests.
+    """Turns in order of time; level 0: the co-runner rests.
 
     Parameters
     ----------
@@ -73,18 +73,18 @@ class Turns:
         return (self.level > 0) & (busy_s < QUIET_FRAC * (self.end_s - self.begin_s))
 
     def without(self, chosen: Bools) -> Turns:
-        """With the level -1 for these turns, which is that of neither rest nor work."""
+        """The turns with level -1 for the chosen ones, which then count neither as rest nor as work."""
         return Turns(self.begin_s, self.end_s, np.where(chosen, -1.0, self.level))
 
     def without_beginnings(self, guard_s: float) -> Turns:
-        """Without the begin of each turn, in which caches still have what belongs to the one before."""
+        """Cut off the beginning of each turn, when caches still hold data of the previous turn."""
         return Turns(np.minimum(self.begin_s + guard_s, self.end_s), self.end_s, self.level)
 
 
 def turn_paces(
     progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC
 ) -> tuple[Floats, Floats]:
-    """Work per busy second in each turn, NaN where it was not measured, and the busy seconds."""
+    """Work per busy second in each turn, NaN if not measured, and the busy seconds."""
     work, busy_s = (
         np.interp(turns.end_s, progress.time_s, done) - np.interp(turns.begin_s, progress.time_s, done)
         for done in (progress.work, progress.busy_s)
@@ -99,7 +99,7 @@ def turn_paces(
 def relative_paces(
     progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC
 ) -> tuple[Floats, Floats]:
-    """Pace of each turn over that of the rests beside it, and its busy seconds; NaN for rests themselves."""
+    """Pace of each turn over the pace of the adjacent rests (NaN for rests), and its busy seconds."""
     pace, busy_s = turn_paces(progress, turns, min_busy_frac)
     around = np.pad(np.where(turns.level == 0, pace, np.nan), 1, constant_values=np.nan)
     before, after = around[:-2], around[2:]
@@ -108,7 +108,7 @@ def relative_paces(
 
 
 def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
-    """Slowdown of the time of some turns, with a jackknife interval over the turns.
+    """Slowdown over several turns, with a jackknife interval over the turns.
 
     Shapes: `relative`, `busy_s` (n,). Result: T_co / T_solo: time over the time that the same work takes
     alone. Raises `DataError` if there are fewer than `MIN_TURNS`.
@@ -125,7 +125,7 @@ def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
 
 
 def steady_slowdown_of(relative: Floats) -> Estimate:
-    """Slowdown of turns that are alike but for noise: mean of the logarithms without a fifth at each end.
+    """Slowdown of turns that differ only by noise: mean of the logarithms, trimmed by a fifth at each end.
 
     Shapes: `relative` (n,). Raises `DataError` if there are fewer than `MIN_TURNS`.
 
@@ -163,7 +163,7 @@ def slowdowns(
 
 
 def curve(program: str, found: Mapping[float, Estimate]) -> SensitivityCurve:
-    """A program's curve from its slowdown at each level above 0, in their order."""
+    """A program's curve from its slowdowns at increasing levels above 0."""
     rows = [(1.0, 1.0, 1.0), *((one.value, one.low, one.high) for one in found.values())]
     slowdown, low, high = np.array(rows).T
     levels = np.array([0.0, *found])
@@ -171,9 +171,9 @@ def curve(program: str, found: Mapping[float, Estimate]) -> SensitivityCurve:
 
 
 def rising(values: Floats) -> Floats:
-    """The mean of the closest curves above and below these values that never fall.
+    """The mean of the closest non-falling curves above and below these values.
 
-    A true curve of pressure does not fall, a measured one does by noise.
+    True slowdown never falls with pressure; a measured curve can fall through noise.
     """
     above = np.maximum.accumulate(values)
     below = np.minimum.accumulate(values[::-1])[::-1]
@@ -181,20 +181,20 @@ def rising(values: Floats) -> Floats:
 
 
 BENDS = (0.01, 0.03, 0.06, 0.12, 0.25)
-"""Possible changes of the slope of log(slowdown) along a level, in a random walk: from a line to anything."""
+"""Scales of the random walk in the slope of log(slowdown), per level: from nearly a line to strong bends."""
 SLOPE = 0.15
-"""Standard deviation of log(slowdown) per level before anything is measured: 8 levels may be 3.3, or more."""
+"""Prior standard deviation of log(slowdown) per level: one deviation at level 8 is a slowdown of 3.3."""
 _TO_95 = 1.96
 
 
 def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurve:
-    """The curve that the slowdowns beside single levels belong to.
+    """A smooth curve through slowdowns measured at single levels.
 
-    Result: at the same levels. It may fall, and be below 1, as the measured one.
+    Result: at the same levels. Like the measured curve, it can fall, and be below 1.
 
     A cubic smoothing spline through 1 at level 0, as the mean of a Gaussian process (Wahba 1978):
-    log(slowdown) is the integral of a random walk. How much it bends is not fitted but averaged over `BENDS`,
-    each weighted by how likely it makes what was measured; intervals include what these differ by.
+    log(slowdown) is the integral of a random walk. The scale of the walk is not fitted: results are averaged
+    over `BENDS`, each weighted by its likelihood, and the intervals include the differences between them.
     """
     level = measured.levels[1:]
     value, low, high = (np.log(ends[1:]) for ends in (measured.slowdown, measured.low, measured.high))
@@ -212,34 +212,34 @@ def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurv
 
 
 def _prior(level: Floats, bend: float) -> Floats:
-    """Covariance of log(slowdown) at these levels: a slope, and the integral of a random walk."""
+    """Covariance of log(slowdown) at these levels: a random slope plus the integral of a random walk."""
     least, most = np.minimum.outer(level, level), np.maximum.outer(level, level)
     return SLOPE**2 * np.outer(level, level) + bend**2 * least**2 * (3 * most - least) / 6
 
 
 def _posterior(prior: Floats, noise: Floats, value: Floats) -> tuple[Floats, Floats, float]:
-    """Mean and variances of what was measured as `value`, and the logarithm of how likely that is."""
+    """Posterior mean and variances given the measured `value`, and the log evidence."""
     solved = np.linalg.solve(prior + noise, np.column_stack([value, prior]))
     evidence = -(float(value @ solved[:, 0]) + np.linalg.slogdet(prior + noise)[1]) / 2
     return prior @ solved[:, 0], np.diag(prior - prior @ solved[:, 1:]), evidence
 
 
 MIN_SOLO, MIN_BUBBLED = 6, 6
-"""Shutters without a bubble, and with one of any level, below which there is no curve."""
+"""Least numbers of shutters without a bubble, and with a bubble of any level, for a curve."""
 _MIN_FREE = 4
-"""Degrees of freedom of the spread of single shutters that a curve needs."""
+"""Least degrees of freedom of the spread between shutters for a curve."""
 MIN_PROBES = 6
-"""Shutters with the probe below which there is no score."""
+"""Least number of shutters with the probe for a score."""
 BUBBLED = VERDICTS.index("bubbled")
 _BEFORE, _DURING = 0, 1
 
 
 @dataclass(frozen=True)
 class Bubbled:
-    """The curve, or `reason` why there is none; `n_taken` shutters had a bubble or the probe.
+    """Curve and score of a job; `n_taken` shutters had a bubble or the probe.
 
-    Of these `n_used` count for the curve, which is `measured` made smooth. `score` is the level of the bubble
-    that the job is like itself, or `score_reason` says why there is none.
+    Of these, `n_used` count for `curve`, which is `measured` after smoothing. If `curve` or `score` is None,
+    `reason` or `score_reason` says why.
     """
 
     curve: SensitivityCurve | None
@@ -251,14 +251,14 @@ class Bubbled:
     measured: SensitivityCurve | None = None
 
     def slowdown_at(self, level: float) -> Estimate | None:
-        """The slowdown beside a bubble of this level, None where it was not measured."""
+        """The slowdown beside a bubble of this level, None if it was not measured."""
         if self.curve is None or level not in self.curve.levels:
             return None
         return self.curve.at(level)
 
 
 def ran_any(shutters: Table) -> bool:
-    """Whether a bubble or the probe ran in one of them, on some node."""
+    """Whether a bubble or the probe ran in any of the shutters, on any node."""
     ran = (shutters["bubble_level"] > 0) | (shutters["probe_slowdown"] > 0)
     return bool((ran & (shutters["verdict"] == BUBBLED)).any())
 
@@ -266,11 +266,11 @@ def ran_any(shutters: Table) -> bool:
 def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Bubbled:
     """Slowdown of a job beside bubbles of each level that ran in its shutters.
 
-    Each level's slowdown is the work per time in shutters without a bubble over that in shutters with it (Eq.
-    6 of Breslow et al. 2013), both of the same places. How much single shutters differ is taken for the same
-    at all levels, so a level of few shutters borrows it from the others, and the curve is smooth
-    (`smoothing.smoothed`). Shutters of a job on several nodes count where the bubble ran on all of them, and
-    are one sample.
+    A level's slowdown is the pace (work per time) in shutters without a bubble over the pace in shutters with
+    it (Eq. 6 of Breslow et al. 2013), at the same places. The spread between shutters is assumed to be the
+    same at all levels, so that levels with few shutters get an interval too; then the curve is smoothed
+    (`smoothed`). A shutter of a job on several nodes counts only if the bubble ran on all of them, and is one
+    sample.
     """
     is_bubbled = shutters["verdict"] == BUBBLED
     rows = shutters.copy()
@@ -302,33 +302,33 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
 
 
 def _on_all_nodes(shutters: Table, column: str) -> Bools:
-    """Rows of shutters in which this column is above 0 on all nodes."""
+    """Whether this column is above 0 on all nodes of each row's shutter."""
     instant = instants(shutters)
     return ~np.isin(instant, instant[~(shutters[column] > 0)])
 
 
 def _has_run_on_all(shutters: Table) -> Bools:
-    """Rows of shutters in which a bubble or the probe had its processors to itself on all nodes."""
+    """Whether, in each row's shutter, a bubble or the probe had its processors to itself on all nodes."""
     ran = _on_all_nodes(shutters, "bubble_level") | _on_all_nodes(shutters, "probe_slowdown")
     return ran & (shutters["verdict"] == BUBBLED)
 
 
 def level_on_all_nodes(shutters: Table) -> Floats:
-    """Level of the bubble beside the job; 0 where it did not run on all nodes of that shutter."""
+    """Level of the bubble beside the job; 0 if the bubble did not run on all nodes of the shutter."""
     return np.where(_on_all_nodes(shutters, "bubble_level"), shutters["bubble_level"], 0.0)
 
 
 def _means(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    """Of the values of each group."""
+    """Mean of the values in each group."""
     _, group = np.unique(groups, return_inverse=True)
     return np.bincount(group, values) / np.bincount(group)
 
 
 def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
-    """Pace in each shutter over the mean without a bubble, by node and places; that mean's relative error.
+    """Pace in each shutter over the mean pace without a bubble, by node and places; that mean's error.
 
-    Both are without what they share with the windows before their shutters. Without co-runners the pace
-    without a bubble is that of these windows.
+    Changes that also show in the windows before the shutters are removed from both. Without co-runners, these
+    windows themselves give the pace without a bubble.
     """
     relative, error = np.full(len(level), np.nan), np.full(len(level), np.nan)
     is_paired = found.alone & found.is_good[:, _BEFORE] & (found.before > 0)
@@ -348,12 +348,12 @@ def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
 
 
 def _without_shared_changes(found: Paces) -> Floats:
-    """Paces in shutters, without what they share with the windows before: phases, and the host's speed.
+    """Paces in shutters, corrected for changes that also show in the windows before: phases, host speed.
 
-    A control variate. Co-runners press in those windows, but no bubble does, so beside as many of them these
-    are the same at all levels but for chance. How far a pace follows them is fitted to the logarithms, within
-    each level and number of co-runners. In six real programs shutters then differ by 12 to 16 %, else by 20
-    to 28 %.
+    This is a control variate. No bubble runs in those windows, so for the same number of co-runners their
+    mean pace does not depend on the level. A regression of the logarithms, within each level and number of
+    co-runners, gives the correction. It reduces the spread between shutters of six real programs from 20 to
+    28 % to 12 to 16 %.
     """
     has_before = found.is_good[:, _BEFORE] & (found.before > 0)
     if not has_before.any():
@@ -400,11 +400,11 @@ def _curve(program: str, relative: Floats, level: Floats, solo_error: Floats, n_
 
 
 def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None, str]:
-    """The level of the bubble that a job is like itself, or why it is not known.
+    """The job's pressure score, or None with the reason.
 
-    Han et al. 2016, section 2. The probe's pace alone is that of the calibration: how the machine has changed
-    since is taken for the job's doing. Shutters of a job on several nodes count where the probe ran on all of
-    them, and are one sample each, the mean pace.
+    Han et al. 2016, section 2. The probe's pace alone comes from the calibration, so a later change of the
+    machine counts as an effect of the job. A shutter of a job on several nodes counts only if the probe ran
+    on all of them, and is one sample, the mean pace.
     """
     probed = shutters[(shutters["verdict"] == BUBBLED) & _on_all_nodes(shutters, "probe_slowdown")]
     relative = _means(1 / probed["probe_slowdown"], instants(probed))
@@ -423,15 +423,15 @@ def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None,
 
 
 _NOT_YET = "no shutter had counts yet"
-"""Begin of the reason of a node agent that only waits (csrc/agent/bubbles/bubbling.c)."""
+"""Start of the reason from an agent that only waits (csrc/agent/bubbles/bubbling.c)."""
 
 
 def why_none(profile: Profile) -> str:
-    """Why no bubble ran in the job's shutters; empty where none was wanted, or some ran."""
+    """The reason that no bubble ran in the job's shutters; "" if none was requested, or some ran."""
     nodes = profile.tables["nodes"]
     reasons = [(text(node["hostname"]), reason) for node in nodes if (reason := text(node["bubble_reason"]))]
     if reasons:
-        # That of one node keeps bubbles off all: on the others none has run yet.
+        # A reason on one node keeps bubbles off all nodes; the other nodes report only that none has run yet.
         host, reason = next((one for one in reasons if not one[1].startswith(_NOT_YET)), reasons[0])
         return f"{host}: {reason}" if len(nodes) > 1 else reason
     shutters = profile.tables["shutters"]
@@ -445,15 +445,15 @@ def why_none(profile: Profile) -> str:
 
 
 def from_job(tables: Mapping[str, Table]) -> Bubbled | None:
-    """As `from_tables`, when a job ends: None where the node's calibration is no such one."""
+    """As `from_tables`, for the end of a job: None if the node's calibration is invalid."""
     try:
         return from_tables(tables, "")
-    except DataError:  # it costs no job its profile
+    except DataError:  # this error must not cost the job its profile
         return None
 
 
 def interference_fields(bubbled: Bubbled) -> dict[str, Any]:
-    """The fields of `Interference` that bubbles fill, as far as they are known."""
+    """The fields of `Interference` that come from bubbles and are known."""
     found = {"bubble_score": bubbled.score, "bubble_slowdown": bubbled.slowdown_at(MAX_LEVEL)}
     ends = (("", "value"), ("_low", "low"), ("_high", "high"))
     return {
@@ -465,7 +465,7 @@ def interference_fields(bubbled: Bubbled) -> dict[str, Any]:
 
 
 def lost_s(bubbled: Bubbled, shutters: Table) -> float:
-    """Time by which bubbles have held the job up, s."""
+    """Time that bubbles have cost the job, s."""
     if bubbled.curve is None:
         return 0.0
     level = level_on_all_nodes(shutters)
@@ -478,7 +478,7 @@ def lost_s(bubbled: Bubbled, shutters: Table) -> float:
 
 
 def sensitivity_table(bubbled: Bubbled) -> Table:
-    """The profile's table "sensitivity", empty where there is no curve."""
+    """The profile's table "sensitivity", empty without a curve."""
     if bubbled.curve is None:
         return table("sensitivity")
     names = {"level": "levels", "slowdown": "slowdown", "low": "low", "high": "high"}
@@ -486,18 +486,18 @@ def sensitivity_table(bubbled: Bubbled) -> Table:
 
 
 def from_tables(tables: Mapping[str, Table], program: str) -> Bubbled:
-    """Curve and score of a job from its profile's tables; `program` is its name."""
+    """Curve and score of a job from its profile's tables; `program` names the curve."""
     found = bubbled_slowdowns(program, tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
     score, reason = probe_score(tables["shutters"], tables["bubble_levels"])
     return replace(found, score=score, score_reason=reason)
 
 
 _LEAST_HALF_LEVEL = 0.25
-"""Half-width that a score counts with at least: at 0 and 8 both ends of an interval may be cut off."""
+"""Least half-width of a score in a weight: at 0 and 8 an interval can be cut off, and so too narrow."""
 
 
 def merge_runs(runs: Sequence[Bubbled]) -> Bubbled:
-    """The curve of several runs of one program together; at least one."""
+    """Curve and score of one program from one or more runs."""
     curves = [one.measured for one in runs if one.measured is not None]
     measured = mean_curve(curves) if curves else None
     scores = [one.score for one in runs if one.score is not None]
@@ -511,7 +511,7 @@ def merge_runs(runs: Sequence[Bubbled]) -> Bubbled:
 
 
 def mean_score(scores: Sequence[Estimate]) -> Estimate:
-    """One score from those of several runs of a program; at least one."""
+    """Mean of the scores from one or more runs of a program."""
     value, low, high = (np.array([getattr(one, name) for one in scores]) for name in ("value", "low", "high"))
     mean, half = _weighted_mean(value, np.maximum((high - low) / 2, _LEAST_HALF_LEVEL))
     return pressure_score(
@@ -520,7 +520,7 @@ def mean_score(scores: Sequence[Estimate]) -> Estimate:
 
 
 def mean_curve(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
-    """One curve from those of several runs of a program."""
+    """Mean of the curves from several runs of a program."""
     rows = []
     for level in sorted({float(level) for one in curves for level in one.levels if level > 0}):
         has = [one for one in curves if level in one.levels]
@@ -537,7 +537,7 @@ def mean_curve(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
 
 
 def _weighted_mean(value: Floats, half: Floats) -> tuple[float, float]:
-    """Mean of runs and half of its interval, wider if they differ by more than theirs say (Birge's ratio)."""
+    """Mean over runs and its interval's half-width, wider if runs differ too much (Birge's ratio)."""
     half = np.maximum(half, 1e-6)
     weight = 1 / half**2
     mean = float(weight @ value / weight.sum())

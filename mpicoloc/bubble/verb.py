@@ -36,7 +36,7 @@ _EXAMPLES = {
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of the verb and of the words that may follow it."""
+    """Arguments of the verb and its actions."""
     actions = parser.add_subparsers(
         dest="action", metavar="ACTION", required=True, help="each action has its own --help"
     )
@@ -162,7 +162,7 @@ def _add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     if args.act == "propagation":
         from mpicoloc.bubble.propagation_runs import run_on_nodes
 
@@ -173,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def level(text: str) -> float:
-    """A level of bubbles, as a type of a flag."""
+    """Argument type: a level of bubbles."""
     try:
         value = float(text)
     except ValueError:
@@ -186,7 +186,7 @@ def level(text: str) -> float:
 
 
 def _levels_above_0(text: str) -> list[float]:
-    """The levels of a list but 0, in their order."""
+    """Argument type: a list of levels, sorted, without 0."""
     found = sorted({*map(level, text.split(","))} - {0.0})
     if not found:
         raise argparse.ArgumentTypeError(f"must be a list with a level above 0, got {text!r}")

@@ -1,1 +1,1 @@
-"""The network: topologies, the messages of jobs, and what these load on each level. Pure functions."""
+"""The network: topologies, the messages of jobs, and the load of each level. Pure functions."""

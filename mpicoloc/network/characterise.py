@@ -34,12 +34,12 @@ from mpicoloc.network.traffic.job_traffic import JobTraffic, hostnames, job_traf
 from mpicoloc.network.utilisation import CommonLink, Sharing, Windows, windows
 
 AS_RUN = "run"
-"""Name of the placement where the job ran."""
+"""Name of the placement on the hosts where the job ran."""
 
 
 @dataclass(frozen=True)
 class PlacementChoice:
-    """A placement by its name: `AS_RUN`, Fk, RF, or that of a file with `contents`, if there is one."""
+    """A placement by its name: `AS_RUN`, Fk, RF, or the name of a file with `contents`."""
 
     name: str
     contents: str | None = None
@@ -47,10 +47,10 @@ class PlacementChoice:
 
 @dataclass(frozen=True)
 class TimedTrace:
-    """The messages of a job's trace, which are read only when they are needed.
+    """The messages of a job's trace, read only when needed.
 
-    `messages` gives those between two ranks; `calls` gives the collective calls, from what each function
-    moved (`JobTraffic.by_call`).
+    `messages` returns those between two ranks; `calls` returns the collective calls, from the traffic of each
+    function (`JobTraffic.by_call`).
     """
 
     messages: Callable[[], TimedMessages]
@@ -64,17 +64,17 @@ class JobInput:
     Parameters
     ----------
     file : str
-        Where its profile was read, for messages.
+        Path of its profile, for messages.
     profile : Profile
     placements : sequence of PlacementChoice
     duration_s : float or None
         T_base, the time in which the job sends its bytes without interference; None: unknown.
     duration_by : str
-        Its origin in a few words.
+        Origin of `duration_s`, in a few words.
     sent : Traffic, optional
-        All of its messages, where they are known from elsewhere; default: those of the profile.
+        All of its messages, if another source has them; default: those of the profile.
     trace : TimedTrace, optional
-        Needed for rates in windows.
+        Trace of the job, required for rates in windows.
     """
 
     file: str
@@ -88,7 +88,7 @@ class JobInput:
 
 @dataclass(frozen=True)
 class NetworkInput:
-    """The network, and how jobs are placed and routed on it.
+    """The network, and the placement and routing of jobs on it.
 
     Parameters
     ----------
@@ -98,13 +98,13 @@ class NetworkInput:
     routing : str
         Name of the routes, as `routing.by_name` takes it.
     ranks_per_host : int
-        Of placements Fk and RF.
+        Ranks per host in placements Fk and RF.
     seed : int
-        Of placement RF: each job and placement draws from a new generator with this seed.
+        Seed of placement RF: each job and placement draws from a new generator with this seed.
     window_s : float, optional
-        Length of the windows in which rates are told, too.
+        Length of windows for additional rates over time, s.
     assumed_levels, assumes_up_links
-        As of `Fabric`; False and empty where the caller has told these numbers.
+        As in `Fabric`; empty and False if the caller has set these numbers.
     """
 
     fabric: Fabric
@@ -139,13 +139,13 @@ class Case:
     senders: LinkLoads | None = None
 
     def by_wall_time(self, level: NetworkLevel) -> float | None:
-        """Its utilisation by the wall time, see `utilisation.by_wall_time`."""
+        """The level's utilisation by the wall time, see `utilisation.by_wall_time`."""
         return utilisation.by_wall_time(level.utilisation_frac, self.duration_s, self.job.wall_s)
 
 
 @dataclass(frozen=True)
 class Shared:
-    """Links that the jobs of several cases share, those of each pair of jobs, and what that costs each."""
+    """Links that jobs of several cases share, the links of each pair of jobs, and the jobs' slowdowns."""
 
     sharing: Sharing
     links: Mapping[tuple[int, int], Sequence[CommonLink]]
@@ -154,7 +154,7 @@ class Shared:
 
 @dataclass(frozen=True)
 class Characterisation:
-    """All cases in the order of jobs, what jobs share that run together, and what is assumed or missing."""
+    """All cases in the order of jobs, the links that concurrent jobs share, and notes on assumptions."""
 
     cases: tuple[Case, ...]
     shared: Shared | None
@@ -164,11 +164,11 @@ class Characterisation:
 def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characterisation:
     """Traffic of each job on each tree under each of its placements.
 
-    Several jobs with one placement each, on one tree, run together: they get hosts of their own, and the
-    links that they share are found.
+    Several jobs with one placement each, on one tree, run together: they get separate hosts, and the result
+    has the links that they share.
 
     Raises `UsageError` if a placement or the routing is unknown, or jobs that run together have a host in
-    common. Raises `DataError` if a job does not fit the network, or its profile lacks what is asked for.
+    common. Raises `DataError` if a job does not fit the network, or its profile lacks data.
     """
     n_ways = max(len(job.placements) for job in jobs) * len(network.trees)
     together = len(jobs) > 1 and n_ways == 1
@@ -206,13 +206,13 @@ def shared_links(cases: Sequence[Case]) -> Shared:
 
 
 def free_hosts(fabric: Fabric, taken: Sequence[Placement]) -> Hosts:
-    """Hosts that none of these placements takes."""
+    """Hosts outside all of these placements."""
     hosts = fabric.hosts()
     return np.setdiff1d(hosts, np.concatenate([placement.hosts for placement in taken])) if taken else hosts
 
 
 def _check_apart(fabric: Fabric, others: Sequence[Case], case: Case) -> None:
-    """See to it that jobs that run together have hosts of their own, as estimates of sharing assume."""
+    """Raise UsageError if jobs that run together share a host, which estimates of sharing do not support."""
     for other in others:
         both = np.intersect1d(case.placement.hosts, other.placement.hosts)
         if len(both):
@@ -285,7 +285,7 @@ def _case(
 
 
 def _traffic(job: JobInput, placement: Placement) -> JobTraffic:
-    """The job's traffic where its ranks run so; libraries let the ranks of a host act as one."""
+    """The job's traffic under a placement, which matters because MPI libraries combine ranks of a host."""
     facts = job.profile.job
     if job.sent is not None:
         return JobTraffic(TrafficSum(facts.n_ranks, (job.sent,)), 0, ())
@@ -301,7 +301,7 @@ def placed_on(
     rng: np.random.Generator,
     ranks_per_host: int = 1,
 ) -> Placement:
-    """The placement that a choice means; Fk and RF are on free hosts.
+    """The placement of a choice; Fk and RF are on free hosts.
 
     Raises `UsageError` if it is unknown. Raises `DataError` if the job does not fit.
     """

@@ -1,4 +1,4 @@
-"""Pictures of what jobs do to a fat-tree, as those of Jokanovic 2014, chapters 3 and 4."""
+"""Figures of the load of jobs on a fat-tree, as in Jokanovic 2014, chapters 3 and 4."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from mpicoloc.show.figures import Bars, Figure, Row, plot, short
 
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")
-"""Of a pair of group and series that nobody asked for; unknown is None, and nothing 0."""
+"""Value of a combination of group and series without a case; an unknown value is None."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A case with the words that tell it from the others: `group` of bars, `series` of one colour."""
+    """A case with the labels that distinguish it from others: `group` of bars, `series` of one colour."""
 
     case: Case
     job: str
@@ -43,7 +43,7 @@ def figures(cases: Sequence[Case], shared: Shared | None) -> list[Figure]:
     known = labelled(cases, shared is not None)
     made = [_total(known), _available(known), _injection(known), _utilisation(known), _classes(known)]
     made += [_links(known), _most_sharing(known)]
-    # Slimming takes links away, and changes no rate.
+    # Rates over time do not depend on the slimming, so one figure serves all trees.
     timed = _first_of(
         [one for one in known if one.case.windows is not None], lambda one: (one.job, one.placement)
     )
@@ -54,7 +54,7 @@ def figures(cases: Sequence[Case], shared: Shared | None) -> list[Figure]:
 
 
 def labelled(cases: Sequence[Case], together: bool) -> list[Labelled]:
-    """Words for each case."""
+    """Labels for each case."""
     ids = list(dict.fromkeys(case.job.id for case in cases))
     jobs = dict(zip(ids, names_apart([short(job) for job in ids]), strict=True))
     n_trees = len({case.topology for case in cases})
@@ -71,7 +71,7 @@ def labelled(cases: Sequence[Case], together: bool) -> list[Labelled]:
 
 
 def tree_name(tree: Levelled) -> str:
-    """Name of a tree: S8, as in the thesis, if every switch has 8 links up; otherwise all w."""
+    """Name of a tree: S8, as in the thesis, if every switch has 8 uplinks; otherwise the list of w."""
     if not isinstance(tree, Topology):
         return "irregular"
     ups = set(tree.w[1:])
@@ -133,7 +133,7 @@ def _first_of(known: Sequence[Labelled], key: Callable[[Labelled], object]) -> l
 
 
 def _keys_of_placements(known: Sequence[Labelled]) -> list[tuple[str, str]]:
-    """Placements in groups, a colour for each job, or a group for each job where it has one placement."""
+    """A group for each placement and a colour for each job, or a group for each case without series."""
     together = all(not one.series for one in known)
     return [(one.group, "") if together else (one.placement, one.job) for one in known]
 
@@ -143,7 +143,7 @@ def _total(known: Sequence[Labelled]) -> Figure:
     return _of_levels(
         "bandwidth",
         "Bandwidth of the whole network",
-        "What all links of a level carry in one direction, for each slimming, on a logarithmic axis "
+        "Bandwidth of all links of a level in one direction, for each slimming, on a logarithmic axis "
         "(Jokanovic 2014, Figure 3.1).",
         "total_bps",
         trees,
@@ -158,7 +158,7 @@ def _available(known: Sequence[Labelled]) -> Figure:
     return _of_levels(
         "available",
         "Bandwidth available to the job's hosts",
-        "What the links carry that leave the job's own subtrees; 0 where all of it is in one subtree; "
+        "Bandwidth of the links that leave the job's own subtrees; 0 if the whole job is in one subtree; "
         "on a logarithmic axis (Jokanovic 2014, Figures 3.4 and 3.5).",
         "available_bps",
         known,
@@ -223,7 +223,7 @@ QUANTILES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 def _links(known: Sequence[Labelled]) -> Figure:
-    """The spread of the bytes over the links that have any."""
+    """Distribution of bytes over the loaded links."""
     rows: list[Row] = []
     for one in known:
         loads = one.case.loads
@@ -237,7 +237,7 @@ def _links(known: Sequence[Labelled]) -> Figure:
     ends_of_side = [[row[-len(QUANTILES) :] for row in rows[k::n_sides]] for k in range(n_sides)]
     levels = [(f"L{k}", *ends_of_side[2 * k : 2 * k + 2]) for k in range(height)]
     text = (
-        "Bytes on the links of each level that have any: least, quartiles and most, on a logarithmic axis; "
+        "Bytes on the loaded links of each level: minimum, quartiles and maximum, on a logarithmic axis; "
         f"{_words(known)}, routing {known[0].case.routing}."
     )
     ends_of = [f"{word}_bytes" for word in ("least", "quarter", "median", "three_quarters", "most")]
@@ -275,7 +275,7 @@ def _sharing(known: Sequence[Labelled], shared: Shared) -> Figure:
     return _of_levels(
         "sharing",
         "Jobs that do share links",
-        "Others of these jobs with which each shares links of a level.",
+        "Number of other jobs with which each job shares links of a level.",
         "n_jobs",
         known,
         lambda one, level: int(n_jobs[level, i_job[id(one)]]),
@@ -296,9 +296,9 @@ def _windows(one: Labelled, number: int | None) -> Figure:
     draw = plot("windows", found.window_s, found.injection_bps, found.in_transit_bytes, mean, LEAVES)
     which = f"{one.job}, {one.placement}"
     text = (
-        "Bytes per second that leave the subtrees of each level, and bytes on their way, in windows of "
-        f"{found.window_s:g} s from the first message on; {amount(mean)} are on their way on the mean "
-        f"of the job's {duration_s:.4g} s (Jokanovic 2014, Eq. 2.1); {which}."
+        "Bytes per second that leave the subtrees of each level, and bytes in transit, in windows of "
+        f"{found.window_s:g} s from the first message on; {amount(mean)} are in transit on average "
+        f"over the job's {duration_s:.4g} s (Jokanovic 2014, Eq. 2.1); {which}."
     )
     header = ("start_s", *(f"L{level}_bps" for level in range(n_levels)), "in_transit_bytes")
     name = "windows" if number is None else f"windows-{number}"

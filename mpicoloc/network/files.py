@@ -1,4 +1,4 @@
-"""Files that say what `network.characterise` needs: topologies, placements, messages of a job."""
+"""Read the files that `network.characterise` needs: topologies, placements, messages of a job."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _ADAPTER = "Channel Adapter"
 
 
 def parse(text: str, source: str, fabric: Fabric, wiring: Wiring) -> NDArray[Any]:
-    """The node to which each switch sends what is for each host.
+    """The next node from each switch on the way to each host, from forwarding tables.
 
     Shapes: result (n_switches, n_hosts). Result: numbers of nodes: hosts first, then the switches of level 1,
-    2, ...; -1 to hosts that do not exist. Raises `DataError` if a switch, host or port is none of the
-    fabric's, or a switch has no entry for a host.
+    2, ...; -1 to hosts that do not exist. Raises `DataError` if a switch, host or port is not in the
+    fabric, or a switch has no entry for a host.
     """
     names = (*fabric.host_names, *(name for row in fabric.switch_names for name in row))
     number = {name: i for i, name in enumerate(names) if name}
@@ -73,18 +73,18 @@ def _check_all_routed(table: NDArray[Any], source: str, fabric: Fabric, names: t
         row, column = lacking[0]
         raise DataError(
             f"{source}: switch {shown(names[fabric.topology.n_hosts + row])} has no entry for host "
-            f"{shown(names[hosts[column]])}: give all that dump_fts prints, or opensm-lfts.dump"
+            f"{shown(names[hosts[column]])}: give the complete output of dump_fts, or opensm-lfts.dump"
         )
 
 
 _LINE = re.compile(r"([EISR])\t(\d{1,9})\t(\d{1,9})\t(\d{1,18}) bytes\t(\d{1,18}) msgs")
-"""E, I: messages of the program, and of the library; S, R: one-sided, put into and got from the other."""
+"""E, I: messages of the program, and of the library; S, R: one-sided, put to and got from the other rank."""
 
 
 def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
     """Traffic of a job from the files that its ranks wrote.
 
-    Raises `DataError` if a file has another format, or ranks that the job lacks.
+    Raises `DataError` if a file has another format, or a rank that the job does not have.
     """
     rows = [row for name, content in files for row in _rows(name, content)]
     last = max((max(row[:2]) for row in rows), default=0)
@@ -115,7 +115,7 @@ def _rows(name: str, content: str) -> Iterable[tuple[int, int, int, int]]:
 
 
 def network_of(args: argparse.Namespace) -> NetworkInput:
-    """The network as the flags of `network.flags` describe it."""
+    """The network from the flags of `network.flags`."""
     fabric = fabric_of(args.topology, args.link_rate, args.up_links)
     return NetworkInput(
         fabric,
@@ -130,7 +130,7 @@ def network_of(args: argparse.Namespace) -> NetworkInput:
 
 
 def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
-    """The topology under each slimming, none of them too large."""
+    """The topology under each slimming; raises if one has too many links."""
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
     try:
         trees: list[Levelled] = [slimmed(topology, slimming) for slimming in slimmings] or [topology]
@@ -142,14 +142,14 @@ def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
 
 
 def tell_run_delay(profiles: Iterable[Profile]) -> None:
-    """Note each job that often waited for processors: without these waits it would send more per second."""
+    """Print a note for each job that often waited for processors: without waits it would send faster."""
     for profile in profiles:
         if (note := processor.delay_note(profile)) is not None:
             messages.note(f"job {profile.job.id}: {note}; without these waits it would load the network more")
 
 
 def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
-    """Profile `i` with what the flags say of it."""
+    """Profile `i` with its placements, duration and messages from the flags."""
     given, n = args.placement or [], len(args.files)
     if n > 1 and len(given) not in (0, 1, n):
         raise UsageError(
@@ -170,9 +170,9 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
 
 
 def fabric_of(topology: str | None, link_rate: str | None, up_links: str | None) -> Fabric:
-    """The network of a notation or a file.
+    """The network from a notation or a file.
 
-    Raises `UsageError`, `DataError` if there is none.
+    Raises `UsageError`, `DataError` if it is missing or malformed.
     """
     if topology is None:
         raise UsageError(f"--topology is missing: give one like '{EXAMPLE}', or a file of one")
@@ -185,10 +185,10 @@ def fabric_of(topology: str | None, link_rate: str | None, up_links: str | None)
 
 
 def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
-    """Nodes to which switches send, see `forwarding.parse`, by the forwarding tables in a file.
+    """Next nodes from switches, by the forwarding tables in a file; see `parse`.
 
-    Raises `UsageError` if the topology is no output of ``ibnetdiscover``. Raises `DataError` if the tables
-    are not those of this fabric.
+    Raises `UsageError` if the topology is not output of ``ibnetdiscover``. Raises `DataError` if the tables
+    belong to another fabric.
     """
     text = "" if is_notation(topology) else _contents(topology)
     if not fabric.host_names or not readers.is_ibnetdiscover(text):
@@ -199,7 +199,7 @@ def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
 
 
 def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
-    """Placements by their names or files, with commas; None: where the job ran, if the fabric has names."""
+    """Placements from names or files with commas; None: where the job ran, if the fabric has names."""
     if names is None:
         return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.leaf_hosts}")]
     return [PlacementChoice(name, _contents_if_any(name)) for name in names.split(",")]

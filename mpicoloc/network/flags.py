@@ -1,4 +1,4 @@
-"""Flags of the verbs that put jobs on a fabric: which one, where the ranks are, how they are routed."""
+"""Flags of the verbs that place jobs on a fabric: the fabric, placements and routing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def add_links(parser: argparse.ArgumentParser) -> None:
 
 
 def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
-    """Add the flag that some placements need."""
+    """Add --ranks-per-host, which some placements need."""
     parser.add_argument(
         "--ranks-per-host",
         type=arguments.count,
@@ -61,7 +61,7 @@ def add_fabric(parser: argparse.ArgumentParser) -> None:
 
 
 def add_routes(parser: argparse.ArgumentParser) -> None:
-    """Links, routes, and what placements need."""
+    """Add flags for links, routing, and details of placements."""
     add_links(parser)
     add_ranks_per_host(parser)
     add = parser.add_argument

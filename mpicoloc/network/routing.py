@@ -1,4 +1,4 @@
-"""Routes through a network, each of which is one number, its path (`core.network`), and loads of links."""
+"""Routes through a network, each given as one path number (see `core.network`), and loads of links."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Route = Callable[[Levelled, Hosts, Hosts], Paths]
 """``route(topology, src, dst)``: the path of each message, in 0 .. n_paths - 1, from arrays of hosts."""
 
 Messages = tuple[Hosts, Hosts, NDArray[np.number]]
-"""Hosts at both ends, and bytes, of some messages."""
+"""Source hosts, destination hosts and bytes of messages."""
 
 CHUNK = 1 << 16
-"""Messages routed at once, so that their arrays fit the processor's cache, and memory is bounded."""
+"""Messages routed at a time, so that arrays fit into the processor's cache and memory is bounded."""
 
 MAX_LINKS = 1 << 22
-"""Most links of a tree whose loads are computed; they take 64 MiB for each job."""
+"""Most links of a tree for which loads are computed; this many take 64 MiB for each job."""
 
 
 def d_mod_k(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:
@@ -42,7 +42,7 @@ def s_mod_k(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:
 
 
 def random_route(seed: int) -> Route:
-    """A route function that draws a path for each pair of hosts, the same whenever seed and pair are."""
+    """A route function with a random path for each pair of hosts, determined by the seed and the pair."""
 
     def route(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:
         pair = _splitmix64(np.asarray(src).astype(np.uint64) + np.uint64(seed % 2**63))
@@ -61,12 +61,12 @@ def _splitmix64(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def by_name(name: str) -> Route:
-    """The route function that a user names: d-mod-k, s-mod-k or random[:SEED].
+    """The route function with this name: d-mod-k, s-mod-k or random[:SEED].
 
     Raises
     ------
     UsageError
-        If there is none of that name.
+        If there is no such route function.
     """
     plain = {"d-mod-k": d_mod_k, "s-mod-k": s_mod_k, "random": random_route(0)}
     if name in plain:
@@ -79,7 +79,7 @@ def by_name(name: str) -> Route:
 
 @dataclass(frozen=True)
 class LinkLoads:
-    """Bytes on every link, read-only: ``up[l][k]`` on link k of level l to the roots, `down` to the hosts."""
+    """Bytes on every link, read-only: ``up[l][k]`` on link k of level l to the roots, `down` to hosts."""
 
     up: tuple[NDArray[np.float64], ...]
     down: tuple[NDArray[np.float64], ...]
@@ -97,13 +97,13 @@ def link_loads(
     n_bytes : ndarray, shape (n_messages,)
         Bytes of each message.
     route : callable
-        One of this module's.
+        A route function of this module.
     """
     return sum_loads(topology, [(src, dst, n_bytes)], route)
 
 
 def sum_loads(topology: Levelled, batches: Iterable[Messages], route: Route = d_mod_k) -> LinkLoads:
-    """`link_loads` of messages that come in batches.
+    """`link_loads` for messages in batches.
 
     Raises
     ------
@@ -125,7 +125,7 @@ def sum_loads(topology: Levelled, batches: Iterable[Messages], route: Route = d_
 
 
 def check_links(topology: Levelled) -> list[int]:
-    """Number of links of each level, if there are not too many to compute the load of each.
+    """Number of links of each level; raises if there are too many to compute their loads.
 
     Raises
     ------
@@ -142,18 +142,18 @@ def check_links(topology: Levelled) -> list[int]:
 
 
 def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Route) -> LinkLoads:
-    """Loads of an exchange in which each member sends the same bytes to each other; hosts may repeat.
+    """Loads of an exchange in which each member sends the same bytes to each other member; hosts can repeat.
 
     Under d-mod-k a message takes copy ``dst % roots`` of each level. Let c of the p members be in a subtree.
-    Up through one copy the subtree sends c messages to each member outside it with this remainder. Down
-    through the copy it gets p - c messages for each of its members with this remainder. Under s-mod-k up and
-    down change places. Time is linear in members and links, not in pairs.
+    The up-link of one copy carries c messages to each member outside the subtree with this remainder, and its
+    down-link carries p - c messages to each member inside with this remainder. Under s-mod-k, up and down are
+    exchanged. Time is linear in members and links, not in pairs.
 
     Parameters
     ----------
     hosts : ndarray of int, shape (n_members,)
     n_bytes : float
-        From each to each other.
+        Bytes from each member to each other member.
     route : callable
         `d_mod_k` or `s_mod_k`.
     """
@@ -171,7 +171,7 @@ def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Rout
 
 
 def added(loads: Sequence[LinkLoads]) -> LinkLoads:
-    """Sum of loads of one topology."""
+    """Sum of loads on the same topology."""
     up = [np.sum(column, axis=0) for column in zip(*(load.up for load in loads), strict=True)]
     down = [np.sum(column, axis=0) for column in zip(*(load.down for load in loads), strict=True)]
     return _frozen(up, down)
@@ -184,7 +184,7 @@ def _frozen(up: list[NDArray[np.float64]], down: list[NDArray[np.float64]]) -> L
 
 
 def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.int64]:
-    """Port of a switch for every destination host under d-mod-k, as static routes or an LFT have it.
+    """Port of a switch for every destination host under d-mod-k, as in static routes or an LFT.
 
     Parameters
     ----------

@@ -18,7 +18,7 @@ from mpicoloc.show.table import Column, Listing, console, listing, with_interval
 
 
 def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
-    """The keys of ``mpicoloc network --json``; what is unknown is None."""
+    """The content of ``mpicoloc network --json``; unknown values are None."""
     out: dict[str, Any] = {"cases": [_case_json(case) for case in cases], "sharing": None}
     if shared is not None:
         n_jobs = shared.sharing.n_jobs()
@@ -35,7 +35,7 @@ def as_json(cases: Sequence[Case], shared: Shared | None) -> dict[str, Any]:
 
 
 def _pair_json(cases: Sequence[Case], shared: Shared, i: int, pair: tuple[int, int]) -> dict[str, Any]:
-    """The links that job i shares with the other one of a pair."""
+    """The links that job i shares with the other job of a pair."""
     j = pair[0] + pair[1] - i
     ends = [
         {"level": link.level, "link": link.link, "way": link.way, "bytes": link.n_bytes[pair.index(i)]}
@@ -82,7 +82,7 @@ def _case_json(case: Case) -> dict[str, Any]:
 
 
 def show(cases: Sequence[Case], shared: Shared | None) -> None:
-    """Print the cases, and what they share."""
+    """Print the cases, and the links that they share."""
     output = console()
     for case in cases:
         output.print(_case_table(case))
@@ -91,7 +91,7 @@ def show(cases: Sequence[Case], shared: Shared | None) -> None:
         if shared.links:
             output.print(_pairs_table(cases, shared))
     for line in _remarks(cases, shared):
-        # In a pipe a line is a line.
+        # Do not wrap lines in a pipe.
         output.print(line, style="dim", soft_wrap=not output.is_terminal)
 
 
@@ -122,7 +122,7 @@ def _remarks(cases: Sequence[Case], shared: Shared | None) -> Iterator[str]:
 
 
 def duration_words(case: Case) -> str | None:
-    """A sentence on the time that divides the bytes of a job's rates."""
+    """A sentence on the time by which a job's bytes are divided to give rates."""
     name = escape(printable(f"job {case.job.id}"))
     if case.duration_s is None:
         return None
@@ -165,7 +165,7 @@ def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
 
 
 def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
-    """Number of links that two jobs share, and the one on which both together have most bytes."""
+    """Number of links that each pair of jobs shares, and the link with the most bytes of both together."""
 
     def most_loaded(pair: tuple[int, int]) -> str:
         link = shared.links[pair][0]

@@ -1,8 +1,8 @@
 """The load of a job on each level of a fat-tree, and the jobs with which it shares links: Jokanovic 2014.
 
-Level L counts the bytes that leave a subtree of level L: L0 what leaves a host, L1 what leaves a first-level
-switch. A tree of height h has L0 to L(h-1). In an irregular network level L counts the bytes that pass a link
-of level L or above, which may also be a detour within a subtree.
+Level L counts the bytes that leave a subtree of level L: L0 those that leave a host, L1 those that leave a
+first-level switch. A tree of height h has L0 to L(h-1). In an irregular network, level L counts the bytes
+that pass a link of level L or above, which can also be a detour within a subtree.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ MAX_WINDOWS = 1_000_000
 class Windows:
     """The load of a job in windows of equal length, the first of which begins with the first message.
 
-    `injection_bps[i, L]` are the bytes/s that leave subtrees of level L in window i. `in_transit_bytes[i]` is
-    the mean of the bytes that are on their way.
+    `injection_bps[i, L]` is the rate in bytes/s at which data leave subtrees of level L in window i.
+    `in_transit_bytes[i]` is the mean number of bytes in transit.
     """
 
     start_s: float
@@ -51,7 +51,7 @@ class Windows:
 
 
 def mean_bytes_in_transit(messages: TimedMessages, duration_s: float) -> float:
-    """Mean over a job's time of the bytes that are on their way between ranks.
+    """Mean over a job's time of the bytes in transit between ranks.
 
     Notes
     -----
@@ -71,11 +71,11 @@ def windows(
 ) -> Windows:
     """Injection rates per level and bytes in transit of each window.
 
-    The bytes of each message, and those that a rank sends in a collective call, are spread evenly over the
-    time of the message or call. Messages within a host do not count.
+    The bytes of a message, or of a rank in a collective call, are spread evenly over the time of the message
+    or call. Messages within a host do not count.
 
-    Raises `DataError` if the length is not above 0 s, there are more than `MAX_WINDOWS`, or the placement
-    does not fit.
+    Raises `DataError` if the window length is not above 0 s, there are more than `MAX_WINDOWS` windows, or
+    the placement does not fit.
     """
     check_placement(topology, placement)
     if not (window_s > 0 and math.isfinite(window_s)):
@@ -118,7 +118,7 @@ def _call_bytes_by_level(topology: Levelled, placement: Placement, calls: TimedC
 
 
 def spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats:
-    """Sum in each window [i, i + 1) of amounts that are each spread evenly from `start` to `end`."""
+    """Sum in each window [i, i + 1) of amounts, each spread evenly from its `start` to its `end`."""
     first = np.minimum(start.astype(np.int64), n_windows - 1)
     last = np.clip(np.ceil(end).astype(np.int64) - 1, first, n_windows - 1)
     inside = first == last
@@ -127,14 +127,14 @@ def spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats
     rate = amount[~inside] / (end - start)
     total += np.bincount(first, rate * (first + 1 - start), n_windows)
     total += np.bincount(last, rate * (end - last), n_windows)
-    # Windows between the first and the last have the full rate.
+    # Windows between the first and the last get the full rate.
     change = np.bincount(first + 1, rate, n_windows + 1) - np.bincount(last, rate, n_windows + 1)
     return total + np.maximum(np.cumsum(change)[:n_windows], 0.0)
 
 
 CLASSES = ("low", "moderate", "extreme")
 LIMITS = (0.1, 0.5)
-"""Utilisation from which a job is moderate, and extreme; the thesis has no numbers for its classes."""
+"""Least utilisation of moderate and of extreme demand; the thesis gives no numbers for its classes."""
 
 
 def level_bytes(topology: Levelled, placement: Placement, traffic: Rounds) -> NDArray[np.float64]:
@@ -173,7 +173,7 @@ def _traffic_parts(traffic: Rounds) -> tuple[Rounds, ...]:
 
 
 def _exchange_bytes(topology: Topology, placement: Placement, part: Exchange) -> NDArray[np.float64]:
-    """Bytes of an exchange: of p members, c_s in subtree s, p^2 - sum of c_s^2 pairs leave their subtrees."""
+    """Bytes of an exchange: with c_s of p members in subtree s, p^2 - sum of c_s^2 pairs leave subtrees."""
     hosts = placement.hosts[part.members]
     together = [
         (np.unique(topology.subtree(level, hosts), return_counts=True)[1].astype(float) ** 2).sum()
@@ -183,7 +183,7 @@ def _exchange_bytes(topology: Topology, placement: Placement, part: Exchange) ->
 
 
 def _populated(topology: Levelled, placement: Placement) -> list[Hosts]:
-    """Subtrees of each level 0 to h - 1 with ranks of the job: hosts, first-level switches, ..."""
+    """Subtrees with ranks of the job on each level 0 to h - 1: hosts, first-level switches, ..."""
     hosts = placement.distinct_hosts()
     return [np.unique(topology.subtree(level, hosts)) for level in range(topology.height)]
 
@@ -198,8 +198,8 @@ def available_bps(
 ) -> NDArray[np.float64]:
     """Bandwidth of the links that leave the job's populated subtrees, bytes/s (Figures 3.4 and 3.5).
 
-    It is 0 on a level that the job never uses, because all of it is in one subtree, and sends nothing over a
-    detour: `sent` are its bytes on each level.
+    It is 0 on a level that the job does not use: the whole job is in one subtree, and `sent`, its bytes on
+    each level, shows no detours.
     """
     check_placement(topology, placement)
     return np.array(
@@ -254,11 +254,12 @@ NOTABLE_DIFFERENCE = 0.1
 
 
 def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: float) -> float | None:
-    """A utilisation by the wall time instead, if the job's duration is another one; None: they hardly differ.
+    """Utilisation with the wall time in place of the job's duration; None if the two hardly differ.
 
     Notes
     -----
-    Jokanovic 2014 divides by T_base, the time without interference: a slowed job would look harmless.
+    Jokanovic 2014 divides by T_base, the time without interference, because by its wall time a slowed job
+    would look harmless.
     """
     if used_frac is None or not duration_s or wall_s <= 0:
         return None
@@ -267,7 +268,7 @@ def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: floa
 
 
 def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = LIMITS) -> str | None:
-    """Class of a job's demand by its largest utilisation of a level (Figure 3.7); None if that is unknown.
+    """Demand class of a job by its largest utilisation above L0 (Figure 3.7); None if that is unknown.
 
     L0 does not count, because a host's link belongs to its job.
     """
@@ -311,12 +312,12 @@ def job_link_loads(
 
 
 def _has_closed_form(topology: Levelled, route: Route) -> bool:
-    """Whether the loads of an exchange follow from numbers of members, without its messages."""
+    """Whether the loads of an exchange can be computed from member counts, without its messages."""
     return isinstance(topology, Topology) and route in (routing.d_mod_k, routing.s_mod_k)
 
 
 def _batches(traffic: Rounds, size: int) -> Iterator[routing.Messages]:
-    """The rounds in batches of at least `size` messages; the last may be smaller."""
+    """The rounds in batches of at least `size` messages; the last batch can be smaller."""
     waiting: list[routing.Messages] = []
     n = 0
     for piece in traffic.rounds():
@@ -337,18 +338,18 @@ def _check_sizes(topology: Levelled, placement: Placement, traffic: Rounds) -> N
         )
 
 
-# Jobs that share links: how many can at most, how many do, and an estimate of the slowdown.
+# Jobs that share links: their largest possible number, their actual number, and an estimate of the slowdown.
 
 MAX_ITERATIONS, TOLERANCE = 100, 1e-5
-"""Of slowdowns that agree with the times in which jobs send."""
+"""Limits of the iteration that makes slowdowns consistent with the times in which jobs send."""
 
 
 def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.int64]:
     """Largest number of jobs with which a job can share the links of each level.
 
-    It is reached if every other host below the job's populated subtrees runs a job of its own that sends
-    out of them. It is 0 on level 0, because a host's link belongs to its job. It is also 0 on levels that the
-    job never uses, because all of it is in one subtree.
+    The number is reached if every other host below the job's populated subtrees runs a separate job that
+    sends data out of the subtree. It is 0 on level 0, because a host's link belongs to its job, and on levels
+    that the job does not use because the whole job is in one subtree.
 
     Returns
     -------
@@ -356,8 +357,8 @@ def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.in
 
     Notes
     -----
-    Jokanovic 2014, Eq. 4.2; its level k is the link level k - 1 here. Eq. 4.1 is for fragments of equal size,
-    Eq. 4.3 and 4.4 for those of one host on its levels 2 and 3.
+    Jokanovic 2014, Eq. 4.2; level k there is link level k - 1 here. Eq. 4.1 is for fragments of equal size,
+    Eq. 4.3 and 4.4 are for fragments of one host on levels 2 and 3 there.
     """
     check_placement(topology, placement)
     own = len(placement.distinct_hosts())
@@ -370,14 +371,14 @@ def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.in
 
 
 def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]) -> float:
-    """`most_sharing_jobs` of a job in equal fragments: ``N / n * (m_1 ... m_(k-1) - n)``.
+    """`most_sharing_jobs` of a job with equal fragments: ``N / n * (m_1 ... m_(k-1) - n)``.
 
     Parameters
     ----------
     n_hosts : int
-        N, hosts of the job.
+        N, number of the job's hosts.
     fragment : int
-        n_(k-1), hosts of the job in each subtree that it populates.
+        n_(k-1), number of the job's hosts in each subtree that it populates.
     m : sequence of int
         m_1 ... m_(k-1).
 
@@ -392,18 +393,19 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
 
 
 def most_sharing_jobs_per_link(topology: Levelled, placement: Placement) -> NDArray[np.float64]:
-    """`most_sharing_jobs` for one populated subtree: jobs that can meet at one of its links (section 4.1)."""
+    """`most_sharing_jobs` per populated subtree: jobs that can share one of its links (section 4.1)."""
     return most_sharing_jobs(topology, placement) / populated(topology, placement)
 
 
 @dataclass(frozen=True)
 class Sharing:
-    """Which jobs share links of which level.
+    """Numbers of links that pairs of jobs share, by level.
 
     Parameters
     ----------
     n_links : ndarray of int, shape (height, n_jobs, n_jobs)
-        Links that two jobs both load, each direction counted by itself; on the diagonal, links of one job.
+        Number of links that both jobs load, each direction counted separately; on the diagonal, links that
+        the job loads.
     """
 
     n_links: NDArray[np.int64]
@@ -421,7 +423,7 @@ class Sharing:
 
 
 def shared_links(jobs: Sequence[LinkLoads]) -> Sharing:
-    """Links that jobs of one topology share, from the load of each job."""
+    """Links that jobs on the same topology share, from the load of each job."""
     levels = []
     for level in range(len(jobs[0].up)):
         loaded = np.array([np.concatenate((job.up[level], job.down[level])) > 0 for job in jobs])
@@ -440,7 +442,7 @@ class CommonLink:
 
 
 def common_links(first: LinkLoads, second: LinkLoads) -> list[CommonLink]:
-    """Links that both jobs load; those with most bytes of both together come first."""
+    """Links that both jobs load, sorted by the total bytes of both, largest first."""
     common = []
     for way in ("up", "down"):
         for level, sides in enumerate(zip(getattr(first, way), getattr(second, way), strict=True)):
@@ -452,10 +454,10 @@ def common_links(first: LinkLoads, second: LinkLoads) -> list[CommonLink]:
 def sending_hosts(
     topology: Levelled, placement: Placement, traffic: Rounds, route: Route = routing.d_mod_k
 ) -> LinkLoads:
-    """Effective number of a job's hosts that send over each link; hosts that send little count little.
+    """Effective number of a job's hosts that send over each link; hosts with few bytes count less.
 
-    For messages it is the square of the sum of the hosts' bytes over the sum of their squares. For an
-    exchange it is the number of its hosts. For both together it is the mean, weighted by bytes.
+    For messages it is (sum of b)^2 / (sum of b^2) over the hosts' bytes b. For an exchange it is the number
+    of hosts that send over the link. For both together it is the mean, weighted by bytes.
 
     Returns
     -------
@@ -476,13 +478,13 @@ def sending_hosts(
 
 
 def _exchange_senders(topology: Topology, hosts: Hosts, route: Route) -> NDArray[np.float64]:
-    """Number of hosts that send over each link when each host sends to each other."""
+    """Number of hosts that send over each link if each host sends to each other host."""
     rows = []
     for level in range(topology.height):
         roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)
         tree = hosts // topology.subtree_hosts(level)
         inside = np.bincount(tree * roots + hosts % roots, minlength=n_links).reshape(-1, roots)
-        if route is routing.d_mod_k:  # any host may send to a destination that chooses the link
+        if route is routing.d_mod_k:  # the destination selects the link, so all hosts inside use it
             members = np.broadcast_to(inside.sum(axis=1, keepdims=True), inside.shape)
             rows += [members, len(hosts) - members]
         else:
@@ -519,7 +521,7 @@ def mutual_slowdown(
     durations_s: Sequence[float],
     senders: Sequence[LinkLoads] | None = None,
 ) -> tuple[Estimate, ...]:
-    """A first estimate of the slowdown of each job by all others on its links.
+    """A first estimate of the slowdown of each job by other jobs on its links.
 
     Parameters
     ----------
@@ -529,13 +531,13 @@ def mutual_slowdown(
     durations_s : sequence of float
         Time that each job takes without the others.
     senders : sequence of LinkLoads, optional
-        How many hosts of each job send over each link (`sending_hosts`); None: one of each job.
+        Number of each job's hosts that send over each link (`sending_hosts`); None: one host of each job.
 
     Returns
     -------
     tuple of Estimate
-        T_co / T_solo of each job. `low` is 1, as if jobs never sent at the same time. `high` is as if they
-        always did, until their bytes are sent. `value` is as if they sent independently of each other.
+        T_co / T_solo of each job. `low` is 1: jobs never send at the same time. `high`: jobs always send at
+        the same time, until their bytes are sent. `value`: jobs send independently of each other.
 
     Raises
     ------
@@ -544,10 +546,10 @@ def mutual_slowdown(
 
     Notes
     -----
-    Assumes that a job waits for its most loaded link, that a link serves the hosts that send in turn, and
-    that nothing else of the jobs meets. Of two jobs that keep a link busy all the time, with n_i and n_j
-    hosts, one takes 1 + n_j / n_i times as long. A job that others slow down also sends more slowly, over a
-    longer part of its time: the shares of time in which jobs send are those that agree with the slowdowns.
+    Assumes that a job waits for its most loaded link, that a link serves the sending hosts in turn, and that
+    jobs share nothing else. If two jobs with n_i and n_j hosts keep a link busy all the time, job i takes
+    1 + n_j / n_i times as long. A slowed job also sends more slowly, over a longer part of its time, so
+    slowdowns and the fractions of time in which jobs send are iterated until they are consistent.
     """
     if not all(duration_s > 0 for duration_s in durations_s):
         raise DataError(f"sharing: durations must be above 0 s, got {min(durations_s)}")
@@ -566,10 +568,10 @@ def mutual_slowdown(
 def _slowdowns(
     busy: NDArray[np.float64], hosts: NDArray[np.float64], alone: NDArray[np.float64], always: bool
 ) -> NDArray[np.float64]:
-    """Slowdown of each job, which keeps each link busy for a part `busy` of its time.
+    """Slowdown of each job; `busy` is the fraction of its time for which it keeps each link busy.
 
-    `alone` is that part for the most loaded link, shared or not. With `always`, jobs send at the same time
-    wherever they can; otherwise independently of each other.
+    `alone` is this fraction for the job's most loaded link, shared or not. With `always`, jobs send at the
+    same time as far as possible; otherwise they send independently of each other.
     """
     slowdowns, sending, longer = np.ones(len(busy)), busy, np.zeros_like(busy)
     for _ in steps(range(MAX_ITERATIONS), "estimating slowdowns", unit="rounds at most"):
@@ -586,11 +588,11 @@ def _slowdowns(
 def _rates(
     i: int, sending: NDArray[np.float64], hosts: NDArray[np.float64], always: bool
 ) -> NDArray[np.float64]:
-    """Part of each link's capacity that job i gets while it sends.
+    """Fraction of each link's capacity that job i gets while it sends.
 
-    Another job j, which sends for a part p_j of that time, leaves 1 - p_j n_j / (n_i + n_j) of the link to
-    job i. Written as 1 / (1 + o_j), all other jobs together leave 1 / (1 + sum of o_j). That is exact for one
-    other job, and for any number of jobs that always send.
+    Another job j that sends for a fraction p_j of that time leaves 1 - p_j n_j / (n_i + n_j) of the link to
+    job i. With this written as 1 / (1 + o_j), all other jobs together leave 1 / (1 + sum of o_j), which is
+    exact for one other job, and for any number of jobs that always send.
     """
     part = np.minimum(sending / sending[i], 1.0) if always else sending
     lost = part * hosts / (hosts + hosts[i])
@@ -599,7 +601,7 @@ def _rates(
 
 
 def crowding(lost: NDArray[np.float64]) -> NDArray[np.float64]:
-    """o_j of each other job, by the part of a link that it takes from a job: 1 / (1 + o_j) is left."""
+    """o_j of each other job, from the fraction of a link that it takes: 1 / (1 + o_j) is left."""
     return lost / (1 - lost)
 
 

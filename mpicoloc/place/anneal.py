@@ -1,9 +1,9 @@
 """Placement by simulated annealing: Han et al. 2016, Algorithm 5, many exchanges at a time.
 
-A placement is chosen by jobs, nodes with slots, and what jobs do to each other. Exchanges that touch no
-common job are judged one by one, so a step of NumPy calls does as many as there are. Only jobs on the nodes
-of an exchange are evaluated again. Several replicas, each from a random placement of its own, go through
-the same temperatures: restarts that take turns.
+The inputs are jobs, nodes with slots, and the slowdowns that jobs cause each other. Exchanges without a
+common job are accepted or rejected independently, so one step of NumPy calls handles many. Only jobs on the
+nodes of an exchange are evaluated again. Several replicas, each from its own random placement, go through
+the same temperatures together: they are the restarts of the algorithm.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Constraints:
     Parameters
     ----------
     apart : tuple of (str, str)
-        Pairs of jobs that may not share a node, by their ids.
+        Ids of pairs of jobs that must not share a node.
     at_most : mapping of str to float
-        Largest slowdown that a job may suffer, by its id.
+        Largest slowdown allowed for each job, by its id.
     whole : tuple of str
         Ids of jobs that have their nodes to themselves.
     """
@@ -45,10 +45,10 @@ class Constraints:
 
 
 def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: Constraints) -> None:
-    """Refuse what no placement can keep.
+    """Refuse constraints that no placement can meet.
 
-    Raises `DataError` if the jobs do not fit. Raises `UsageError` if nodes or slots are none, or constraints
-    contradict each other or the jobs.
+    Raises `DataError` if the jobs do not fit. Raises `UsageError` if there are no nodes or slots, or if
+    constraints contradict each other or the jobs.
     """
     if n_nodes < 1 or n_slots < 1:
         raise UsageError(f"placing needs nodes and slots >= 1, got {n_nodes} and {n_slots}")
@@ -64,7 +64,7 @@ def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: C
     largest = max((size for name, size in sizes.items() if name not in whole), default=0)
     if n_whole + max(n_shared, largest) > n_nodes:
         raise UsageError(
-            f"whole nodes: jobs that have their nodes to themselves take {n_whole}, the others at least "
+            f"whole nodes: jobs with nodes of their own take {n_whole}, the others at least "
             f"{max(n_shared, largest)} more, and there are {n_nodes}: give more nodes, or share them"
         )
 
@@ -119,13 +119,13 @@ class Responses:
     Parameters
     ----------
     push : ndarray, shape (n_programs, n_programs)
-        At [p, q] the pressure on a job of program p from one of q on the same node.
+        At [p, q] the pressure on a job of program p from a job of program q on the same node.
     rule : callable
-        Pressure of several co-runners from that of each; see `combining.Rule`.
+        Combines the pressures of several co-runners into one; see `bubble.model.Rule`.
     levels : ndarray, shape (n_levels,)
         Increasing pressures, from 0.
     slowdown : ndarray, shape (n_kinds, n_levels, max_nodes + 1)
-        Of each kind of job (program and number of nodes) at each of `levels` on so many of its nodes.
+        Slowdown of each kind of job (program and number of nodes) by pressure and number of disturbed nodes.
     """
 
     push: Floats
@@ -136,20 +136,20 @@ class Responses:
 
 @dataclass(frozen=True)
 class Problem:
-    """Jobs to be placed on nodes that are all alike.
+    """Jobs to be placed on identical nodes.
 
     Parameters
     ----------
     jobs : tuple of JobRequest
     n_nodes, n_slots : int
-        Nodes, and jobs that one may hold.
+        Nodes, and jobs that each node can hold.
     program, kind, policy : ndarray of int, shape (n_jobs,)
-        Index into `responses.push`, into `responses.slowdown`, and number of `POLICY_NUMBERS`.
+        Index into `responses.push`, index into `responses.slowdown`, and value of `POLICY_NUMBERS`.
     responses : Responses
     limit : ndarray, shape (n_jobs,)
         Largest slowdown allowed; infinite: any.
     is_apart : ndarray of bool, shape (n_jobs, n_jobs), or None
-        Which jobs may not share a node; None: all may.
+        True for pairs of jobs that must not share a node; None: all jobs can share.
     """
 
     jobs: tuple[JobRequest, ...]
@@ -195,10 +195,10 @@ def of_bubbles(
     constraints: Constraints | None = None,
     end: str = "value",
 ) -> Problem:
-    """A problem by curves, scores and policies, as in Han et al. 2016, section 5.1.
+    """A problem from sensitivity curves, scores and policies, as in Han et al. 2016, section 5.1.
 
-    Raises `DataError` if a program has no curve, or the jobs cannot be placed. Raises `UsageError` if nodes,
-    slots or constraints are none.
+    Raises `DataError` if a program has no curve, or the jobs do not fit. Raises `UsageError` if there are no
+    nodes or slots, or if constraints contradict each other.
     """
     names = list(dict.fromkeys(job.program for job in jobs))
     curves = {name: model.curve(name) for name in names}
@@ -220,7 +220,7 @@ def of_bubbles(
 
 
 def _stretched(matrix: PropagationMatrix, grid: Floats, n_nodes: int) -> Floats:
-    """A matrix at other levels, and for a job of another number of nodes: the same part of them disturbed."""
+    """Interpolate a matrix to other levels and another number of nodes, by the disturbed fraction."""
     rows = np.vstack([np.ones(matrix.n_nodes + 1), matrix.times])
     at_levels = np.array([np.interp(grid, np.arange(len(rows)), column) for column in rows.T])
     places = np.arange(n_nodes + 1) / n_nodes * matrix.n_nodes
@@ -236,13 +236,13 @@ def of_model(
     constraints: Constraints | None = None,
     end: str = "value",
 ) -> Problem:
-    """A problem by any slowdown model, from what each program suffers beside each other one.
+    """A problem from any slowdown model, by the slowdown of each program beside each other program.
 
     Raises `DataError` if the model does not know a program, or the jobs cannot be placed. Raises `UsageError`
-    if nodes, slots or constraints are none.
+    if there are no nodes or slots, or if constraints contradict each other.
 
-    A pressure is here the time lost, slowdown - 1, and times lost to several co-runners are added, as
-    `slowdown.together` does.
+    Here a pressure is the time lost, slowdown - 1, and the times lost to several co-runners are added, as in
+    `slowdown.together`.
     """
     names = list(dict.fromkeys(job.program for job in jobs))
     unknown = next((name for name in names if name not in features), None)
@@ -302,18 +302,18 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""Cost of a broken constraint, in costs of the most disturbed job: more than one move gains."""
+"""Cost of a broken constraint over that of the most disturbed job: more than one move can gain."""
 SAME = 1e-12
-"""Relative difference of slowdowns that is rounding."""
+"""Smaller relative differences between slowdowns are rounding errors."""
 WORST_POWER = 16.0
-"""The largest slowdown is sought by the sum of this power, to which each job adds by itself."""
+"""The largest slowdown is minimised as the sum of slowdowns to this power: a sum has one term per job."""
 
 
 def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
-    """Job in each slot, shape (n_nodes, n_slots), -1 where none is: `DistributeWorkloadsRandom`.
+    """Job in each slot, shape (n_nodes, n_slots), -1 if empty: `DistributeWorkloadsRandom`.
 
-    Jobs of many nodes first, each on the nodes with most free slots; ties are broken at random. So whatever
-    fits is placed.
+    Places the largest jobs first, each on the nodes with most free slots; ties are broken at random. This
+    order places every set of jobs that fits.
     """
     found = np.full((problem.n_nodes, problem.n_slots), -1, np.int64)
     sizes = problem.sizes
@@ -330,11 +330,11 @@ def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
 
 
 def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
-    """Job in each slot as of `random_placement`, but jobs stand on neighbouring nodes, slot after slot.
+    """Job in each slot as from `random_placement`, but with jobs on neighbouring nodes, slot after slot.
 
-    So jobs of one size share all of their nodes with the same others, which suits those that wait for their
-    slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot, but 6 % after 100
-    without exchanges of whole jobs.
+    Jobs of one size then share all of their nodes with the same other jobs, which suits jobs that wait for
+    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot, but 6 % above it
+    after 100 exchanges per slot if whole jobs are not exchanged.
     """
     sizes = problem.sizes
     order = sorted(rng.permutation(len(sizes)).tolist(), key=lambda job: -sizes[job])
@@ -347,16 +347,16 @@ def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
 class Replicas:
     """Placements of the same jobs with the pressure in each slot and the cost of each job.
 
-    They stand one after the other: node i of replica r is r n_nodes + i, and so for jobs. An empty slot holds
-    the job `nobody`.
+    Replicas are stored one after the other: node i of replica r has number r n_nodes + i, and job j has
+    r n_jobs + j. An empty slot holds the job `nobody`.
 
     Parameters
     ----------
     problem : Problem
     placements : ndarray of int, shape (n_replicas, n_nodes, n_slots)
-        Job in each slot, -1 where none is.
+        Job in each slot, -1 if empty.
     objective : str
-        One of `problem.OBJECTIVES`.
+        One of `OBJECTIVES`.
     """
 
     def __init__(self, problem: Problem, placements: Ints, objective: str) -> None:
@@ -381,7 +381,7 @@ class Replicas:
         self.slowdown[everyone], self.cost[everyone] = self.evaluate(everyone)
 
     def _fill_slots_of_jobs(self) -> None:
-        """Slots of each job, -1 in what a job has not, and the place of each slot in its job's row."""
+        """Fill the slots of each job, padded with -1, and the index of each slot in its job's row."""
         sizes = np.tile(self.problem.sizes, self.n_replicas)
         self.slots = np.full((self.nobody + 1, int(sizes.max())), -1, np.int64)
         self.has_slot = np.arange(self.slots.shape[1]) < np.append(sizes, 0)[:, None]
@@ -424,27 +424,27 @@ class Replicas:
         return slowdown, cost
 
     def is_over(self, slowdown: Floats, local: Ints) -> Bools:
-        """Whether jobs, by their numbers in the problem, are slowed more than they may be."""
+        """Whether jobs, by their numbers in the problem, exceed their largest slowdowns."""
         return np.asarray(slowdown > self.problem.limit[local] * (1 + SAME))
 
     def n_violations(self) -> Floats:
-        """Constraints that each replica breaks."""
+        """Number of constraints that each replica breaks."""
         shape = self.n_replicas, self.n_jobs
         apart = self.n_broken.reshape(self.n_replicas, -1).sum(axis=1) / 2
         over = self.is_over(self.slowdown[:-1].reshape(shape), np.arange(self.n_jobs)).sum(axis=1)
         return np.asarray(apart + over)
 
     def cost_of(self, slowdown: Floats) -> Floats:
-        """The addition of jobs with these slowdowns to the objective, which is made small."""
+        """Terms that jobs with these slowdowns add to the objective, which is minimised."""
         if self.objective == "speedup":
             return np.asarray(-1.0 / slowdown)
         return slowdown if self.objective == "sum" else np.asarray(slowdown**WORST_POWER)
 
     def exchange(self, one: Ints, other: Ints) -> None:
-        """Swap what is in slots `one` and `other`; no slot may be there twice."""
+        """Swap the contents of slots `one` and `other`, in which all slots must differ."""
         job_one, job_other = self.job[one], self.job[other]
         place_one, place_other = self.place[one], self.place[other]
-        # The row of nobody has no slots: what is written there is not read.
+        # `nobody` has no slots, so the values written to its row are never read.
         self.slots[job_one, place_one], self.slots[job_other, place_other] = other, one
         self.job[one], self.job[other] = job_other, job_one
         self.place[one], self.place[other] = place_other, place_one
@@ -458,28 +458,28 @@ class Replicas:
         return self.slowdown[:-1].reshape(self.n_replicas, self.n_jobs)[replica].copy()
 
     def placements(self, job: Ints) -> Ints:
-        """Job in each slot, (n_replicas, n_nodes, n_slots), -1 where none is, by an array like `job`."""
+        """Convert an array like `job` to jobs in slots, (n_replicas, n_nodes, n_slots), -1 if empty."""
         shape = (self.n_replicas, self.problem.n_nodes, self.problem.n_slots)
         return np.where(job == self.nobody, -1, job % self.n_jobs).reshape(shape)
 
 
 N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
-"""Exchanges for each slot, which replicas share, and how many each of them makes at least."""
+"""Exchanges for each slot, divided among replicas, and the least number for each replica."""
 COLD_FRAC = 1e-3
-"""The last temperature, as a part of the first one, which is the mean change of random exchanges."""
+"""The last temperature as a fraction of the first, which is the mean change of cost by random exchanges."""
 DESCENT_FRAC = 0.2
-"""Part of the exchanges at the end that must not make anything worse."""
+"""Last fraction of the steps, which accept only exchanges that do not raise the cost."""
 MAX_REPLICAS = 64
 LEAST_TEMPERATURE = 1e-6
 LEAST_WIDTH = 4
-"""Exchanges drawn at a time for a replica: of a small problem most are impossible, or touch the same jobs."""
+"""Least exchanges drawn at a time for a replica: in a small problem most are impossible or share jobs."""
 SHOWN_STEPS = 2000
-"""Longer stages show progress."""
+"""Stages with more steps show progress."""
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """A part of all steps, how hot it begins, and how many of each two steps exchange whole jobs."""
+    """Its fraction of all steps, relative initial temperature, and steps in two that exchange whole jobs."""
 
     part: float
     heat: float
@@ -497,10 +497,10 @@ class Annealing:
     Parameters
     ----------
     n_restarts : int or None
-        Replicas; None: more of them the smaller the problem is.
+        Replicas; None: the smaller the problem, the more replicas.
     n_sweeps : float or None
-        Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` of all replicas together,
-        `LEAST_SWEEPS` or more of each.
+        Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` divided among the replicas,
+        but at least `LEAST_SWEEPS` for each.
     """
 
     n_restarts: int | None = None
@@ -509,7 +509,7 @@ class Annealing:
 
 @dataclass(frozen=True)
 class SlotPlacement:
-    """A placement: job in each slot (n_nodes, n_slots), -1 for none, and slowdown of each job."""
+    """A placement: job in each slot (n_nodes, n_slots), -1 if empty, and slowdown of each job."""
 
     slots: Ints
     slowdown: Floats
@@ -559,14 +559,14 @@ def _cooled(
 
 
 class _Best:
-    """The best placement that each replica has had, which need not be its last one."""
+    """The best placement so far of each replica: the last placement can be worse."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._n_violations, self._totals = replicas.n_violations(), replicas.totals()
         self.job = replicas.job.reshape(replicas.n_replicas, -1).copy()
 
     def look(self, replicas: Replicas) -> None:
-        """Keep what is better now."""
+        """Keep the placements of replicas that have improved."""
         n_violations, totals = replicas.n_violations(), replicas.totals()
         is_better = n_violations < self._n_violations
         is_better |= (n_violations == self._n_violations) & (totals < self._totals)
@@ -579,7 +579,7 @@ class _Best:
 
 
 def best(replicas: Replicas) -> SlotPlacement:
-    """The replica of the least objective, those that break constraints last."""
+    """The replica that breaks the fewest constraints and, among equals, has the best objective."""
     found = [replicas.slowdowns(i) for i in range(replicas.n_replicas)]
     n_violations = replicas.n_violations()
     values = np.array([cost_of(slowdown, replicas.objective) for slowdown in found])
@@ -588,14 +588,14 @@ def best(replicas: Replicas) -> SlotPlacement:
 
 
 def cost_of(slowdown: Floats, objective: str) -> float:
-    """The objective of a placement as a number to be made small."""
+    """The objective of a placement as a number to minimise."""
     if objective == "worst":
         return float(slowdown.max(initial=1.0))
     return float(slowdown.sum() if objective == "sum" else -(1 / slowdown).sum())
 
 
 def _first_temperature(replicas: Replicas, width: int, rng: np.random.Generator) -> float:
-    """Mean change of the cost, without broken constraints, by random exchanges; none of them is kept."""
+    """Mean change of the cost, penalties left out, by random exchanges, which are undone."""
     one, other = proposals(replicas, max(width, 64 // replicas.n_replicas), rng)
     if not len(one):
         return LEAST_TEMPERATURE
@@ -606,7 +606,7 @@ def _first_temperature(replicas: Replicas, width: int, rng: np.random.Generator)
 
 
 def step(replicas: Replicas, one: Ints, other: Ints, temperature: float, rng: np.random.Generator) -> None:
-    """Exchange slots `one` and `other` (n, n_each), and keep the exchanges that Algorithm 5 keeps."""
+    """Exchange slots `one` and `other` (n, n_each), then undo the exchanges that Algorithm 5 rejects."""
     if not len(one):
         return
     change, jobs, slowdown, cost = _changes(replicas, one, other)
@@ -623,15 +623,15 @@ def step(replicas: Replicas, one: Ints, other: Ints, temperature: float, rng: np
 
 
 def _exchange(replicas: Replicas, one: Ints, other: Ints) -> None:
-    """Swap what is in slots, and compute the pressures on their nodes."""
+    """Swap the contents of slots, and compute the pressures on their nodes."""
     replicas.exchange(one.reshape(-1), other.reshape(-1))
     replicas.refresh(np.concatenate([one, other], axis=1).reshape(-1) // replicas.problem.n_slots)
 
 
 def proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Slots to be exchanged, each (n, 1): two jobs, or a job and nobody, on nodes that have neither twice.
+    """Pairs of slots to exchange, each (n, 1): two jobs, or a job and an empty slot.
 
-    No exchange touches another one's jobs or nodes.
+    No job ends up twice on a node, and no two exchanges share a job or a node.
     """
     problem = replicas.problem
     n_all = problem.n_nodes * problem.n_slots
@@ -641,7 +641,7 @@ def proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple
 
 
 def job_proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Slots of whole jobs of one size to be exchanged, each (n, size); see `proposals`."""
+    """Slots of pairs of jobs to exchange as a whole, all of one size, each (n, size); see `proposals`."""
     sizes, counts = np.unique(replicas.problem.sizes, return_counts=True)
     weights = np.where(counts > 1, counts, 0)
     if not weights.any():
@@ -655,14 +655,14 @@ def job_proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> t
 
 
 def _possible(replicas: Replicas, one: Ints, other: Ints) -> tuple[Ints, Ints]:
-    """Those of the exchanges that leave no job on a node twice, and touch no earlier one's jobs and nodes."""
+    """The exchanges that put no job on a node twice and share no job or node with an earlier exchange."""
     problem, each = replicas.problem, one.shape[1]
     nodes = np.concatenate([one, other], axis=1) // problem.n_slots
     job_one, job_other = replicas.job[one[:, 0]], replicas.job[other[:, 0]]
     there = replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), 2, each * problem.n_slots)
     is_free = ~(there[:, 1] == job_one[:, None]).any(axis=1) | (job_one == replicas.nobody)
     is_free &= ~(there[:, 0] == job_other[:, None]).any(axis=1) | (job_other == replicas.nobody)
-    # Two slots of one node, both with a job, would be refused by the lines before.
+    # Different nodes: an exchange within a node changes nothing.
     useful = np.flatnonzero(is_free & (job_one != job_other) & (nodes[:, 0] != nodes[:, each]))
     jobs = there[useful].reshape(len(useful), 2 * each * problem.n_slots)
     alone = _first_come(jobs, nodes[useful], replicas.nobody, problem.n_nodes * replicas.n_replicas)
@@ -670,10 +670,10 @@ def _possible(replicas: Replicas, one: Ints, other: Ints) -> tuple[Ints, Ints]:
 
 
 def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
-    """Which exchanges come first for all of their jobs and nodes."""
+    """Whether each exchange is the first to use each of its jobs and nodes."""
     order = np.arange(len(jobs))[::-1]
     owner_of_job, owner_of_node = np.empty(nobody + 1, np.int64), np.empty(n_nodes, np.int64)
-    # Of several writes to one entry the last stays: from the last exchange to the first one.
+    # The last of several writes to an entry wins, so write from the last exchange to the first.
     owner_of_job[jobs[::-1]] = order[:, None]
     owner_of_node[nodes[::-1]] = order[:, None]
     mine = np.arange(len(jobs))[:, None]
@@ -684,7 +684,7 @@ def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
 
 
 def _changes(replicas: Replicas, one: Ints, other: Ints) -> tuple[Floats, Ints, Floats, Floats]:
-    """Exchange, and tell the change of cost by each, its jobs (nobody: none), their slowdowns and costs."""
+    """Make exchanges; the cost change of each, its jobs (padded with nobody), their slowdowns and costs."""
     nodes = np.concatenate([one, other], axis=1) // replicas.problem.n_slots
     _exchange(replicas, one, other)
     jobs = np.sort(replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), -1), axis=1)

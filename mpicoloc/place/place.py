@@ -1,4 +1,4 @@
-"""A placement with what it is worth: objective, bound, and every job's slowdown."""
+"""The best placement with its objective, a bound, and every job's slowdown."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from mpicoloc.place.anneal import (
 
 MAX_PLACEMENTS = 3_000
 MAX_GROUPS = 2_000
-"""Sets of jobs that may meet on a node."""
+"""Largest number of sets of jobs that can share a node."""
 MAX_STEPS = 100_000
-"""Of the search: some jobs leave many ways that lead to no placement."""
+"""Largest number of steps of the search: for some jobs most branches lead to no placement."""
 
 
 class _TooMany(Exception):
-    """The search has no end in sight."""
+    """The search takes more than `MAX_STEPS` steps."""
 
 
 def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS) -> SlotPlacement | None:
-    """The best of all placements; None if there are more than `most`, or too many ways to look through."""
+    """The best of all placements; None if there are more than `most`, or the search takes too many steps."""
     n_jobs = len(problem.jobs)
     n_groups = sum(comb(n_jobs, n) for n in range(problem.n_slots + 1))
     if n_jobs > 32 or problem.n_nodes > 64 or n_groups > MAX_GROUPS:
@@ -49,10 +49,10 @@ def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS)
 
 @lru_cache(maxsize=8)
 def all_placements(sizes: tuple[int, ...], n_nodes: int, n_slots: int, most: int) -> Ints | None:
-    """Jobs in the slots of every placement that is not another one with its nodes in another order.
+    """Jobs in the slots of every placement; placements that differ only in the order of nodes count once.
 
-    Shapes: result (n_placements, n_nodes, n_slots). Result: -1 where no job is; None: there are more than
-    `most`, or too many steps to find them.
+    Shapes: result (n_placements, n_nodes, n_slots). Result: -1 if empty; None if there are more than `most`
+    placements, or the search takes too many steps.
     """
     groups = [group for n in range(n_slots, -1, -1) for group in combinations(range(len(sizes)), n)]
     found: list[list[tuple[int, ...]]] = []
@@ -75,7 +75,7 @@ def _placements(
     n_slots: int,
     steps: Iterator[int],
 ) -> Iterator[list[tuple[int, ...]]]:
-    """Every choice of groups, in their order from `first`, for so many nodes and what is left of each job."""
+    """Every choice of `n_nodes` groups, in order from `first`, that holds the nodes `left` of each job."""
     if next(steps) > MAX_STEPS:
         raise _TooMany
     if n_nodes == 0:
@@ -85,7 +85,7 @@ def _placements(
         return
     for i in range(first, len(groups)):
         group = groups[i]
-        # Groups come in falling size: those that follow cannot hold what is left.
+        # Groups are sorted from large to small: the remaining ones cannot hold the jobs left.
         if sum(left) > n_nodes * len(group):
             return
         if all(left[job] for job in group):
@@ -97,12 +97,12 @@ def _placements(
                 left[job] += 1
 
 
-# A number that no placement's objective can beat, from a linear program over kinds of jobs.
+# A bound on the objective of any placement, from a linear program over kinds of jobs.
 
 
 @dataclass(frozen=True)
 class _JobClasses:
-    """Jobs that are alike: program, number of nodes and policy.
+    """Classes of jobs with the same program, number of nodes and policy.
 
     `cost` (n_kinds, n_levels) is the least that a job can add to the objective at each pressure.
     """
@@ -118,12 +118,12 @@ class _JobClasses:
 def lower_bound(problem: Problem, objective: str = "sum") -> float:
     """A bound that no placement beats: the least sum or worst slowdown, or the largest speed-up.
 
-    Unknown are how many slots next to jobs of one kind hold jobs of another kind. Each occupied slot has
-    n_slots - 1 others on its node, of which only as many are empty as there are empty slots. A job's cost is
-    at least (1) the largest convex function below its curve, at the mean pressure on its nodes (Jensen), and
-    (2), if it waits for its slowest node and two jobs share a node, the mean of its curve over its nodes.
-    Both are linear in the unknowns. Fractions of slots are allowed, and a job may meet many others, so the
-    bound is no placement.
+    The unknowns are the numbers of slots beside jobs of each kind that hold jobs of each other kind. Each
+    occupied slot has n_slots - 1 others on its node; the number of empty slots limits how many of these are
+    empty. A job's cost is at least (1) the largest convex function below its curve, at the mean pressure on
+    its nodes (Jensen), and (2), if it waits for its slowest node and a node has two slots, the mean of its
+    curve over its nodes. Both are linear in the unknowns. The program allows fractions of slots, and any mix
+    of co-runners, so its solution need not be a placement.
     """
     program = _Program(problem, _job_classes(problem, objective), is_worst=objective == "worst")
     found = program.solve()
@@ -140,7 +140,7 @@ def _job_classes(problem: Problem, objective: str) -> _JobClasses:
         table[:, size] if policy in _ALL_NODES else table[:, 1 : size + 1].min(axis=1)
         for table, size, policy in zip(tables, sizes, problem.policy[first], strict=True)
     ]
-    # A measured matrix may fall by noise; what is below the curve everywhere still bounds it.
+    # Noise can make a measured matrix fall; the largest non-decreasing curve below it is still a bound.
     cost = np.minimum.accumulate(np.array(least)[:, ::-1], axis=1)[:, ::-1]
     cost = -1 / cost if objective == "speedup" else cost
     return _JobClasses(first, count, sizes, problem.program[first], is_mean, cost)
@@ -150,7 +150,7 @@ _ALL_NODES = {POLICY_NUMBERS["interpolate"], POLICY_NUMBERS["all-max"]}
 
 
 class _Program:
-    """The linear program: meetings of kinds, and of each kind empty neighbours, pressure and cost."""
+    """The linear program: meetings of two kinds, and empty neighbours, pressure and cost of each kind."""
 
     def __init__(self, problem: Problem, kinds: _JobClasses, is_worst: bool) -> None:
         self.problem, self.kinds, self.is_worst = problem, kinds, is_worst
@@ -186,23 +186,23 @@ class _Program:
         return self._of_undisturbed_jobs() if found.fun is None else float(found.fun)
 
     def _of_undisturbed_jobs(self) -> float:
-        """The objective if no job met another: a bound in any case, for when the solver gives up."""
+        """The objective if no job had a co-runner: always a bound, used if the solver fails."""
         least = self.kinds.cost.min(axis=1)
         return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 
     def _most_meetings(self) -> Floats:
-        """Two jobs meet on as many nodes as the smaller one has, at most; within a kind both ends count."""
+        """Most meetings of two kinds: two jobs meet on the smaller job's nodes; within a kind, both count."""
         count, size = self.kinds.n_jobs, self.kinds.n_nodes
         others = count[self.other] - (self.one == self.other)
         return np.asarray(count[self.one] * others * np.minimum(size[self.one], size[self.other]), float)
 
     def _meetings_of(self, kind: int) -> tuple[Ints, Ints]:
-        """Unknowns of a kind's meetings, and the kind that is met."""
+        """Indexes of the unknowns for a kind's meetings, and the other kind of each."""
         x = np.flatnonzero((self.one == kind) | (self.other == kind))
         return x, np.where(self.one[x] == kind, self.other[x], self.one[x])
 
     def _neighbours(self) -> None:
-        """Every occupied slot has n_slots - 1 neighbours; only so many of them can be empty."""
+        """Every occupied slot has n_slots - 1 neighbours; the free slots limit how many are empty."""
         n_others = self.problem.n_slots - 1
         for kind in range(self.n):
             x, _ = self._meetings_of(kind)
@@ -212,7 +212,7 @@ class _Program:
         self.below.append((empties, [1.0] * self.n, float(n_others * self.problem.n_free)))
 
     def _convex(self, kind: int) -> None:
-        """(1): the cost is above every line under the curve, at the mean pressure."""
+        """(1): at the mean pressure, the cost is at or above every edge of the curve's lower convex hull."""
         x, met = self._meetings_of(kind)
         push = self.problem.responses.push[self.kinds.program[kind]][self.kinds.program]
         n_slots_taken = self.kinds.n_jobs[kind] * self.kinds.n_nodes[kind]
@@ -225,7 +225,7 @@ class _Program:
             self.below.append((unknowns, [slope, -1.0], slope * levels[a] - cost[a]))
 
     def _slowest_node(self, kind: int) -> None:
-        """(2): the slowest node is at least as slow as the mean one."""
+        """(2): the slowest node is at least as slow as the mean over nodes."""
         x, met = self._meetings_of(kind)
         levels, cost = self.problem.responses.levels, self.kinds.cost[kind]
         push = self.problem.responses.push[self.kinds.program[kind]][self.kinds.program[met]]
@@ -235,10 +235,10 @@ class _Program:
         self.below.append((columns, [*beside, cost[0] / n_slots_taken, -1.0], 0.0))
 
     def _least_combined_frac(self, push: Floats) -> float:
-        """Of the sum of pressures on a node, the part that the rule keeps at least.
+        """Least ratio of the combined pressure to the sum of pressures on a node.
 
-        Every rule gives at least the largest pressure; the whole sum where it is a plain one, or where one
-        neighbour is all there can be.
+        Every rule gives at least the largest pressure. The ratio is 1 for a plain sum, and for at most one
+        neighbour.
         """
         n = self.problem.n_slots - 1
         if n <= 1:
@@ -249,11 +249,11 @@ class _Program:
 
 
 _Row = tuple[Sequence[int], Sequence[float], float]
-"""Columns of a row of the program, their values, and its limit."""
+"""A row of the linear program: columns, their coefficients, and the right-hand side."""
 
 
 def _matrix(rows: Sequence[_Row], n_columns: int) -> tuple[Any, Floats]:
-    """A sparse matrix of these rows, and their limits."""
+    """The sparse matrix of these rows, and their right-hand sides."""
     from scipy.sparse import csr_matrix
 
     columns, values, limits = zip(*rows, strict=True)
@@ -276,7 +276,7 @@ def convex_hull(x: Floats, y: Floats) -> list[int]:
 
 
 ROUNDING_FRAC = 1e-9
-"""The linear program's solution is as exact as this."""
+"""Relative accuracy of the linear program's solution."""
 
 
 @dataclass(frozen=True)
@@ -289,13 +289,13 @@ class Placed:
     objective : str
         One of `problem.OBJECTIVES`.
     slots : ndarray of int, shape (n_nodes, n_slots)
-        Job in each slot, -1 where none is.
+        Job in each slot, -1 if empty.
     slowdowns : tuple of Estimate
-        Of each job.
+        Slowdown of each job.
     value : float
         The objective.
     bound : float
-        What no placement beats; the objective itself if all were looked at.
+        Value that no placement beats; the objective itself if the search was exhaustive.
     method : str
         "exhaustive" or "annealing".
     """
@@ -310,7 +310,7 @@ class Placed:
 
     @property
     def gap_frac(self) -> float:
-        """The largest possible gap between the objective and the best one."""
+        """The largest possible relative gap between the objective and the best objective."""
         of = self.bound / self.value if self.objective == "speedup" else self.value / self.bound
         return max(of - 1, 0.0)
 
@@ -319,7 +319,7 @@ class Placed:
         return [int(node) for node in np.flatnonzero((self.slots == job).any(axis=1))]
 
     def slot_of(self, job: int, node: int) -> int:
-        """Which slot of a node a job has."""
+        """The slot that a job has on a node."""
         return int(np.flatnonzero(self.slots[node] == job)[0])
 
 
@@ -329,12 +329,12 @@ def place(
     objective: str = "sum",
     settings: Annealing | None = None,
 ) -> Placed:
-    """The best placement: of all of them where they are few, else by annealing.
+    """The best placement, by exhaustive search if placements are few, else by annealing.
 
     Parameters
     ----------
     problem_of : callable
-        The problem for an end of the intervals: "value", "low", "high".
+        Returns the problem for an end of the intervals: "value", "low" or "high".
     rng : Generator
     objective : str
         One of `problem.OBJECTIVES`.
@@ -349,7 +349,7 @@ def place(
     UsageError
         If there is no such objective.
     DataError
-        If no placement was found that keeps all constraints.
+        If the search found no placement that meets all constraints.
     """
     if objective not in OBJECTIVES:
         raise UsageError(f"no objective {objective!r}; there are {', '.join(OBJECTIVES)}")
@@ -359,10 +359,10 @@ def place(
     if found.n_broken:
         raise DataError(
             f"no placement keeps all constraints: the best {'one' if exact else 'one found'} breaks "
-            f"{found.n_broken}; loosen them, or give more nodes or slots"
+            f"{found.n_broken}; relax them, or give more nodes or slots"
         )
     value = abs(cost_of(found.slowdown, objective))
-    # Constraints make the best placement worse than the bound, which knows none of them.
+    # The bound ignores constraints, so with constraints the gap to it can be large.
     bound = value if exact is not None else lower_bound(problem, objective)
     if math.isclose(bound, value, rel_tol=ROUNDING_FRAC):
         bound = value
@@ -387,5 +387,5 @@ def _estimates(problem_of: Callable[[str], Problem], found: SlotPlacement) -> tu
 
 
 def slowdowns_of(problem: Problem, slots: Ints) -> Floats:
-    """Slowdown of each job of a placement: job in each slot (n_nodes, n_slots), -1 where none is."""
+    """Slowdown of each job of a placement: job in each slot (n_nodes, n_slots), -1 if empty."""
     return Replicas(problem, slots[None], "sum").slowdowns(0)

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 MOST_NODES = 64
-"""Nodes that have room for the name of a job."""
+"""With more nodes, the figure has no room for names of jobs."""
 
 
 def placement(placed: Placed, hosts: Sequence[str]) -> Figure:
-    """Jobs in the slots of each node; the slower a job, the darker it is."""
+    """Jobs in the slots of each node; darker means slower."""
     jobs = placed.problem.jobs
     names = [printable(job.id) for job in jobs]
     slowdowns = [found.value for found in placed.slowdowns]
@@ -35,7 +35,7 @@ def placement(placed: Placed, hosts: Sequence[str]) -> Figure:
     draw = functools.partial(_draw, placed=placed, hosts=hosts, names=names, slowdowns=slowdowns)
     size = (min(4.0 + 0.25 * len(hosts), 16.0), 1.6 + 0.6 * placed.problem.n_slots)
     text = (
-        "Which job is in which slot of each node; darker jobs are slowed down more. "
+        "Jobs in the slots of each node; darker jobs have larger slowdowns. "
         f"Largest slowdown {max(slowdowns):.3f}, mean {sum(slowdowns) / len(slowdowns):.3f}."
     )
     header = ("node", "slot", "job", "program", "slowdown")
@@ -81,7 +81,7 @@ _WORDS = {"sum": "sum of slowdowns", "speedup": "weighted speed-up", "worst": "l
 
 
 def as_json(placed: Placed, hosts: Sequence[str | int], wall_s: float, seed: int) -> dict[str, Any]:
-    """The placement."""
+    """A placement for JSON."""
     jobs = placed.problem.jobs
     return {
         "objective": placed.value,
@@ -101,7 +101,7 @@ def as_json(placed: Placed, hosts: Sequence[str | int], wall_s: float, seed: int
 
 
 def show(placed: Placed, hosts: Sequence[str], wall_s: float) -> None:
-    """Print a row for each job, and what the placement is worth."""
+    """Print a row for each job, then the objective and its gap to the bound."""
     columns = [
         Column("job", lambda i: placed.problem.jobs[i].id),
         Column("program", lambda i: placed.problem.jobs[i].program),

@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the placement, and write what is asked for."""
+    """Print the placement, and write the files and figures that the arguments request."""
     formats = arguments.formats_of(args)
     if (args.curves is None) == (args.slowdowns is None):
         raise UsageError("give --curves FILE, or --slowdowns FILE, of the programs")
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _host_names(args: argparse.Namespace) -> list[str]:
-    """Names of the nodes; without --hosts their numbers."""
+    """Names of the nodes, or their numbers without --hosts."""
     if (args.nodes is None) == (args.hosts is None):
         raise UsageError("give --nodes N, or --hosts with their names")
     if args.nodes is not None:
@@ -104,7 +104,7 @@ def _host_names(args: argparse.Namespace) -> list[str]:
 
 
 def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
-    """The placement, and how long it took to find once all files were read, s."""
+    """The placement, and the time of the search without reading files, s."""
     import numpy as np
 
     from mpicoloc.bubble import curves_file
@@ -140,7 +140,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
     for text in args.apart:
         one, comma, other = text.partition(",")
         if not (one and comma and other):
-            raise UsageError(f"--apart {text!r} names no two jobs: write A,B")
+            raise UsageError(f"--apart {text!r} must name two jobs: write A,B")
         apart.append((one, other))
     at_most = {}
     for text in args.at_most:
@@ -152,7 +152,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
 
 
 def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> None:
-    """Host files of all jobs, by the jobs' ids."""
+    """Write host file, rank file and node list of each job, named by its id."""
     from mpicoloc.core.units import counted
     from mpicoloc.job import launcher
     from mpicoloc.replay.qos import policy

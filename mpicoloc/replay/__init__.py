@@ -1,1 +1,1 @@
-"""Packet simulation of jobs on a fat-tree, and lanes of InfiniBand."""
+"""Packet simulation of jobs on a fat-tree, with virtual lanes of InfiniBand."""

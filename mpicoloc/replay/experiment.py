@@ -1,7 +1,7 @@
-"""Durations of jobs whose packets meet: each by itself and all together, simulated.
+"""Simulated durations of jobs that share a network: each alone, and all together.
 
-The times are those of Jokanovic 2014, section 2.3: T_base on one switch for all hosts, T_alone on the network
-without other jobs, T_sharing with them.
+The times are those of Jokanovic 2014, section 2.3: T_base with all hosts on one switch, T_alone on the
+network without other jobs, T_sharing with other jobs.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ class PlacedJob:
     hosts : ndarray of int, shape (n_ranks,)
         Host of each rank.
     service_level : int
-        Of its packets.
+        Service level of its packets.
     compute_factor : ndarray of float, shape (n_ranks,), optional
-        Multiplies the computation of each rank.
+        Factor for the computation time of each rank.
     """
 
     programs: RankPrograms
@@ -51,11 +51,11 @@ class PlacedJob:
 
     @property
     def n_hosts(self) -> int:
-        """Hosts that the job has."""
+        """Number of hosts of the job."""
         return len(np.unique(self.hosts))
 
     def simulated(self, hosts: Array | None = None) -> Job:
-        """The job as the simulator takes it; on other hosts, if they are given."""
+        """The job for the simulator, on `hosts` if given."""
         return Job(
             self.name,
             self.programs.programs,
@@ -79,12 +79,12 @@ class JobTimes:
 
     @property
     def intra_s(self) -> float | None:
-        """The network's cost to the job by itself: T_alone - T_base (Jokanovic 2014, section 3.1)."""
+        """Time that the network alone costs the job: T_alone - T_base (Jokanovic 2014, section 3.1)."""
         return None if self.base_s is None else self.alone_s - self.base_s
 
     @property
     def inter_s(self) -> float:
-        """The cost of other jobs to it: T_sharing - T_alone (Jokanovic 2014, Eq. 2.2 and 5.1)."""
+        """Time that other jobs cost the job: T_sharing - T_alone (Jokanovic 2014, Eq. 2.2 and 5.1)."""
         return self.sharing_s - self.alone_s
 
     @property
@@ -99,26 +99,26 @@ class JobTimes:
 
 
 def total_contention_s(times: Sequence[JobTimes]) -> float:
-    """The cost of all jobs to each other together, s (Jokanovic 2014, Eq. 5.2)."""
+    """Total time that jobs cost each other, s (Jokanovic 2014, Eq. 5.2)."""
     return sum(job.inter_s for job in times)
 
 
 def j_inter_host_s(times: Sequence[JobTimes]) -> float:
-    """Time of hosts that jobs lose to each other, host seconds (Jokanovic 2014, Eq. 2.3)."""
+    """Host time that jobs lose to each other, host seconds (Jokanovic 2014, Eq. 2.3)."""
     return sum(job.n_hosts * job.inter_s for job in times)
 
 
 def lost_gflop(times: Sequence[JobTimes], host_gflops: float) -> float:
-    """P_w, what hosts of that speed could compute in the time that jobs lose to each other (Jokanovic 2014,
-    Eq. 5.3, for jobs of any number of hosts).
+    """P_w, the work that hosts of this speed could do in the time that jobs lose to each other (Jokanovic
+    2014, Eq. 5.3, generalised to any number of hosts).
     """
     return host_gflops * j_inter_host_s(times)
 
 
 def efficiency(before_host_s: float | None, after_host_s: float) -> float | None:
-    """E(P): how many times less jobs lose to each other under a policy (Jokanovic 2014, Eq. 2.4).
+    """E(P): host time lost before a policy over that lost under it (Jokanovic 2014, Eq. 2.4).
 
-    None if they lose nothing under it, or what they lost before is not known.
+    None if jobs lose no time under the policy, or the loss before is unknown.
     """
     return None if before_host_s is None or after_host_s <= 0 else before_host_s / after_host_s
 
@@ -135,7 +135,7 @@ def simulate_base(
 def simulate_alone(
     network: SimulatedNetwork, job: PlacedJob, settings: Settings | None = None
 ) -> SimulatedRun:
-    """The job on the network without others, which gives T_alone."""
+    """The job on the network without other jobs, which gives T_alone."""
     return _simulated(network, [job.simulated()], settings, f"simulating {job.name} alone")
 
 
@@ -167,18 +167,18 @@ def _simulated(
 
 @dataclass(frozen=True)
 class Experiment:
-    """Jobs by themselves and together on one network.
+    """Jobs simulated separately and together on one network.
 
     Parameters
     ----------
     jobs : tuple of PlacedJob
     network : SimulatedNetwork
     base : tuple of SimulatedRun or None
-        Each on one switch; None: not simulated.
+        Each job on one switch; None: not simulated.
     alone : tuple of SimulatedRun
-        Each without the others.
+        Each job without the others.
     sharing : SimulatedRun
-        All together.
+        All jobs together.
     """
 
     jobs: tuple[PlacedJob, ...]
@@ -208,7 +208,7 @@ class Experiment:
 def stretched(job: PlacedJob, n_hosts: int, factor: float) -> PlacedJob:
     """The job with computation `factor` times as long on the first `n_hosts` of its hosts.
 
-    Raises `DataError` if it has not as many hosts.
+    Raises `DataError` if it has fewer hosts.
     """
     hosts = np.unique(job.hosts)
     if not 0 <= n_hosts <= len(hosts):
@@ -222,23 +222,23 @@ CONFIDENCE = 0.95
 
 
 class ReplayedJobs:
-    """A `SlowdownModel` of jobs with hosts of their own and links in common.
+    """A `SlowdownModel` of jobs on separate hosts that share links.
 
-    The jobs are simulated together on hosts drawn at random, several times, and each time the target alone on
-    the same hosts. Predictions are kept, and depend on nothing but the jobs' kinds.
+    Each random placement is simulated with all jobs together, and with the target alone on the same hosts.
+    Predictions are cached, and depend only on the jobs' kinds.
 
     Parameters
     ----------
     programs : mapping of str to RankPrograms
-        What each kind of job does (`JobFeatures.kind`), one rank on each host.
+        Programs of each kind of job (`JobFeatures.kind`), one rank on each host.
     network : SimulatedNetwork
     settings : Settings, optional
     seed : int
-        Of the placements.
+        Seed of the placements.
     n_placements : int
-        How many are drawn.
+        Number of placements to draw.
     otherwise : SlowdownModel, optional
-        Asked where the programs of a job are not known.
+        Model for sets of jobs with unknown programs.
 
     Raises
     ------
@@ -265,13 +265,13 @@ class ReplayedJobs:
         self._known: dict[tuple[str, ...], NDArray[np.float64]] = {}
 
     def predict(self, target: JobFeatures, co_runners: Sequence[JobFeatures]) -> Estimate:
-        """Slowdown of `target`, simulated; see `SlowdownModel`.
+        """Simulated slowdown of `target`; see `SlowdownModel`.
 
-        Raises `DataError` if the programs of a job are not known and there is no other model, or the jobs do
+        Raises `DataError` if the programs of a job are unknown and there is no other model, or the jobs do
         not fit.
 
-        Beside several jobs it is at least what it is beside each of them: hosts that more jobs leave free may
-        be better ones by chance, which is no relief by company.
+        Beside several jobs, the slowdown is at least that beside each of them alone: a smaller simulated
+        value only means that the draw gave the target better hosts.
         """
         if not co_runners:
             return alone(METHOD)
@@ -309,7 +309,7 @@ class ReplayedJobs:
 
 
 def _estimate(found: NDArray[np.float64]) -> Estimate:
-    """Mean over placements, with its interval where there are several."""
+    """Mean over placements, with an interval if there are several."""
     value, n = float(found.mean()), len(found)
     half = 0.0
     if n > 1:

@@ -1,4 +1,4 @@
-"""Pictures of a replay: contention by job, links over time, and what the ranks did."""
+"""Figures of a replay: contention by job, links over time, and calls of ranks over time."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ _MOST_LABELS = 60
 
 
 def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
-    """T_sharing of each job, over T_base where that is known in all rows, else over T_alone.
+    """T_sharing of each job over T_base, or over T_alone if T_base is unknown in any row.
 
-    `rows` are what ``mpicoloc replay --sweep --json`` prints. Jobs of one place in the list have one colour.
+    `rows` are those that ``mpicoloc replay --sweep --json`` prints. A job's position in the list sets its
+    colour.
     """
     is_based = all(job["normalised"] is not None for row in rows for job in row["jobs"])
     column, unit = ("normalised", "T_base") if is_based else ("slowdown", "T_alone")
@@ -63,11 +64,11 @@ def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
 
 N_WINDOWS = 256
 _MOST_LINKS = 64
-"""Rows of a level in the picture of links; more links are joined, and the busiest of each is shown."""
+"""Most rows of a level in the figure of links; with more links, each row shows the busiest of a block."""
 
 
 def figures(found: Experiment) -> list[Figure]:
-    """All pictures of it; that of the ranks only if the run had marks, that of links if it had windows."""
+    """All figures of an experiment: ranks only if the run had marks, links only if it had windows."""
     made = [contention(found)]
     if len(found.sharing.window_bytes):
         made.append(links(found))
@@ -77,7 +78,7 @@ def figures(found: Experiment) -> list[Figure]:
 
 
 def contention(found: Experiment) -> Figure:
-    """Time of each job alone, and what others add, over T_base where that is known."""
+    """Time of each job alone, and the time that other jobs add, over T_base if known."""
     times = found.times
     is_based = all(job.base_s for job in times)
     rows = tuple(
@@ -107,7 +108,7 @@ def contention(found: Experiment) -> Figure:
 
 
 def _components(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
-    """The stacked parts of each job's bar; nobody can draw a gain by company."""
+    """The stacked parts of each job's bar; a negative T_inter counts as 0, because a bar cannot show it."""
     times = found.times
     inter = np.array([max(job.inter_s, 0.0) for job in times])
     alone = np.array([job.alone_s for job in times])
@@ -122,7 +123,7 @@ def _components(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
 
 
 def links(found: Experiment) -> Figure:
-    """The use of each link over time, level by level, up and down."""
+    """Utilisation of each link over time, by level and direction."""
     run = found.sharing
     panels, rows = _panels_of_links(found)
 
@@ -152,7 +153,7 @@ def links(found: Experiment) -> Figure:
 
 
 def _panels_of_links(found: Experiment) -> tuple[list[tuple[str, Array]], list[tuple[Cell, ...]]]:
-    """The panel of each level and direction, and the same as rows."""
+    """The panel of each level and direction, and its data as rows."""
     run, network = found.sharing, found.network
     used = run.utilisation_frac(network.link_bps)
     panels: list[tuple[str, Array]] = []
@@ -175,14 +176,14 @@ def _panels_of_links(found: Experiment) -> tuple[list[tuple[str, Array]], list[t
 
 
 def _busiest(used: Array) -> tuple[Array, Array]:
-    """Utilisation of each link (row) in each window; of blocks of links if there are many. First of each."""
+    """Utilisation of each link or block of links (row) in each window, and the first link of each row."""
     n = used.shape[1]
     first = np.arange(0, n, -(-n // _MOST_LINKS))
     return np.maximum.reduceat(used, first, axis=1).T, first
 
 
 def ranks(found: Experiment) -> Figure:
-    """Which call each rank is in, over time; white: it computes, or has ended."""
+    """The call that each rank is in, over time; white: the rank computes, or has ended."""
     n_windows = N_WINDOWS
     window_s = max(found.sharing.end_s / n_windows, 1e-12)
     parts, first_rank = [], 0
@@ -213,7 +214,7 @@ def ranks(found: Experiment) -> Figure:
 
 
 def _add_shares(shares: Array, block: Array, own: timeline.Spans, window_ns: float) -> None:
-    """Add the part of each window that calls take; a long call is in many windows."""
+    """Add the fraction of each window that calls take; a long call spans many windows."""
     begin, end = own.begin_ns / window_ns, own.end_ns / window_ns
     n_windows = shares.shape[1]
     first, last = begin.astype(int), np.minimum(end.astype(int), n_windows - 1)

@@ -1,4 +1,4 @@
-"""csrc/replay seen from Python: constants, and the dtype of operations.
+"""Python access to csrc/replay: constants, and the dtype of operations.
 
 Constants of the header are attributes of this module (`native.RP_SEND`).
 """
@@ -21,7 +21,7 @@ __all__ = ["MARK", "OP", "REPORT", "ffi", "lib"]
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    """NumPy dtype of a struct of whole numbers: same size, same offsets."""
+    """NumPy dtype of a struct of integers, with the same size and offsets."""
     ctype = ffi.typeof(name)
     fields = dict(ctype.fields)
     signs = ["i" if int(ffi.cast(field.type, -1)) < 0 else "u" for field in fields.values()]
@@ -43,7 +43,7 @@ MARK: np.dtype[Any] = _dtype("rp_mark")
 """A mark of a program with its simulated time."""
 
 REPORT: np.dtype[Any] = _dtype("rp_report")
-"""The cause of a rank's wait, or a message sent in vain."""
+"""The cause of a rank's wait, or a message that was never received."""
 
 
 def __getattr__(name: str) -> int:

@@ -1,4 +1,4 @@
-"""A network as the packet simulator takes it: plain arrays of nodes, links and routes."""
+"""A network for the packet simulator: plain arrays of nodes, links and routes."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ MAX_WEIGHT = 255
 
 @dataclass(frozen=True)
 class Lanes:
-    """Lanes, the same at every port of a network.
+    """Configuration of lanes, the same at every port of a network.
 
     Parameters
     ----------
     input_bytes : tuple of int
-        Buffer of each lane where a link ends: the credits of its sender. One number per lane.
+        Buffer of each lane at the receiving end of a link, which sets the sender's credits.
     output_bytes : tuple of int
-        Buffer of each lane where a switch's link begins.
+        Buffer of each lane at the sending end of a switch's link.
     lane_of_level : tuple of int
         Lane of service level 0, 1, ...
     high, low : tuple of (int, int)
-        Rows (lane, weight) of the two arbitration tables. `low` empty: all lanes that `high` lacks, weight 1.
+        Rows (lane, weight) of the two arbitration tables. If `low` is empty, it gets all lanes that `high`
+        lacks, with weight 1.
     high_limit : int
         Units of 4096 bytes of high priority before one packet of low priority; 255: no limit, 0: one packet.
     weight_unit_bytes : int
@@ -46,7 +47,7 @@ class Lanes:
     Raises
     ------
     DataError
-        If a number is out of range, a lane is in no table, or has no weight above 0.
+        If a number is out of range, or a lane in use has no weight above 0 in either table.
 
     Notes
     -----
@@ -92,7 +93,7 @@ class Lanes:
         return len(self.input_bytes)
 
     def _check_weights(self) -> None:
-        """A lane that is used must be served."""
+        """Check weights: every lane in use must be served."""
         for lane, weight in (*self.high, *self.low):
             if not 0 <= weight <= MAX_WEIGHT:
                 raise DataError(f"lanes: weight of lane {lane} must be in [0, {MAX_WEIGHT}], got {weight}")
@@ -113,7 +114,7 @@ def equal_lanes(n: int = 1, total_bytes: int = 65536, weights: tuple[int, ...] =
 
 
 ROUTINGS = ("d-mod-k", "s-mod-k", "random-flow", "random", "adaptive")
-"""In the order of `enum rp_routing`; ``random`` draws for each packet. Tables without choice need none."""
+"""In the order of `enum rp_routing`; ``random`` draws for each packet. Tables without sets ignore it."""
 
 
 @dataclass(frozen=True)
@@ -126,17 +127,17 @@ class SimulatedNetwork:
     link_from, link_to : ndarray of int32, shape (n_links,)
         Nodes at both ends.
     link_level : ndarray of int32, shape (n_links,)
-        Level, for statistics: 0 at the hosts.
+        Level for statistics, 0 at the hosts.
     link_bps : ndarray of float, shape (n_links,)
-        Bytes/s.
+        Bandwidth, bytes/s.
     link_latency_ps : ndarray of int64, shape (n_links,)
-        Of the cable.
+        Latency of the cable, ps.
     first : ndarray of int32, shape (n_hosts,)
         Link, or set of links, by which a host sends. A set s is written -1 - s.
     next : ndarray of int32, shape (n_switches, n_hosts)
         Link, or set, by which a switch sends to a destination.
     sets : tuple of ndarray of int32
-        Links of each set, of which `routing` chooses one; routes by path: link ``path // divisor % n``.
+        Links of each set, of which `routing` chooses one; a path number chooses link ``path // divisor % n``.
     set_divisors : tuple of int
     n_paths : int
         Paths are 0 .. n_paths - 1.
@@ -144,22 +145,23 @@ class SimulatedNetwork:
         One of `ROUTINGS`.
     lanes : Lanes
     switch_latency_ps : int
-        From the arrival of a packet's first flit until the switch may send it.
+        Time from the arrival of a packet's first flit until the switch can send it on, ps.
     flit_bytes : int
-        What a switch must have of a packet before it sends it on. At least the MTU: store and forward.
+        Bytes of a packet that a switch must have before it sends the packet on. At least the MTU means store
+        and forward.
     is_voq : bool
-        Whether a packet in an input buffer waits only for its output. Otherwise the buffer of a lane is a
-        FIFO, and packets also wait for those in front that want other outputs.
+        Whether a packet in an input buffer waits only for its output (virtual output queues). Otherwise the
+        buffer of a lane is a FIFO, in which packets also wait for packets ahead with other outputs.
     input_speedup : float
-        How many times as fast as its link an input port of a switch passes packets to the outputs, one after
-        the other; infinite: the inside of a switch delays nothing.
+        Rate at which an input port of a switch passes packets to outputs, one at a time, over the rate of its
+        link; infinite: the switch fabric causes no delay.
     node_names : tuple of str
-        For messages, hosts first; may be empty.
+        Names for messages, hosts first; can be empty.
 
     Raises
     ------
     DataError
-        If arrays do not fit each other or a number is out of range.
+        If the shapes of arrays do not match, or a number is out of range.
     """
 
     n_hosts: int
@@ -191,17 +193,17 @@ class SimulatedNetwork:
 
     @property
     def n_links(self) -> int:
-        """Directed links."""
+        """Number of directed links."""
         return len(self.link_from)
 
     @property
     def n_levels(self) -> int:
-        """Levels of links."""
+        """Number of levels of links."""
         return int(self.link_level.max()) + 1
 
     @property
     def has_tables(self) -> bool:
-        """Whether switches have one link for each host, although there are several ways."""
+        """Whether switches use a fixed link for each host, although several links lead there."""
         return bool(self.sets) and bool((self.next >= 0).all())
 
     def node_name(self, node: int) -> str:
@@ -275,7 +277,7 @@ def _check_sets(network: SimulatedNetwork) -> None:
 
 
 def _check_begins(network: SimulatedNetwork) -> None:
-    """Each entry of a table names links that begin at its node; a set stands for all of its links."""
+    """Check that each entry of a table names a link, or a set of links, that begins at the entry's node."""
     origin = np.array([network.link_from[links[0]] for links in network.sets] + [0], dtype=np.int64)
     for links in network.sets:
         if len(set(network.link_from[links].tolist())) != 1:
@@ -301,12 +303,12 @@ Link = tuple[int, int]
 
 @dataclass(frozen=True)
 class Hardware:
-    """Facts that a topology does not state: latencies, buffers and lanes.
+    """Properties of hardware that a topology does not give: latencies, buffers and lanes.
 
     Parameters
     ----------
     cable_latency_s : float
-        Of each link, or one per level, hosts' links first.
+        Latency of all links, or one per level, hosts' links first, s.
     switch_latency_s : float
     flit_bytes : int
     lanes : Lanes
@@ -334,8 +336,8 @@ def of_fabric(
     Directed links are numbered level by level from the hosts: all up, in the order of `core.network`, then
     all down.
 
-    Raises `UsageError` if the routing is unknown, or the latencies are not one per level. Raises `DataError`
-    if the network is too large, a failed link does not exist, or a host cannot be reached any more.
+    Raises `UsageError` if the routing is unknown, or the numbers of latencies and levels differ. Raises
+    `DataError` if the network is too large, a failed link does not exist, or failures cut off a host.
     """
     if routing not in ROUTINGS:
         raise UsageError(f"routing must be one of {', '.join(ROUTINGS)}, got {routing!r}")
@@ -371,7 +373,7 @@ def of_fabric(
 
 
 def crossbar(n_hosts: int, link_bps: float, hardware: Hardware | None = None) -> SimulatedNetwork:
-    """Every host on one switch, by which T_base is defined (Jokanovic 2014, Table 3.2)."""
+    """All hosts on one switch, the network that defines T_base (Jokanovic 2014, Table 3.2)."""
     if hardware is not None and isinstance(hardware.cable_latency_s, tuple):
         hardware = replace(hardware, cable_latency_s=hardware.cable_latency_s[0])
     return of_fabric(Fabric(Topology((n_hosts,), (1,), (link_bps,))), "d-mod-k", hardware)
@@ -380,8 +382,8 @@ def crossbar(n_hosts: int, link_bps: float, hardware: Hardware | None = None) ->
 def with_tables(network: SimulatedNetwork, next_link: Ints32) -> SimulatedNetwork:
     """The same network with fixed routes, such as those of a subnet manager.
 
-    Shapes: `next_link` (n_switches, n_hosts). Raises `DataError` if a link is missing, or packets would go
-    round in a circle.
+    Shapes: `next_link` (n_switches, n_hosts). Raises `DataError` if a link is missing, or a route is a
+    loop.
     """
     if np.min(next_link) < 0:
         raise DataError("forwarding tables: every switch needs a link to every host")
@@ -391,7 +393,7 @@ def with_tables(network: SimulatedNetwork, next_link: Ints32) -> SimulatedNetwor
 
 
 def _check_arrival(network: SimulatedNetwork) -> None:
-    """Follow the tables from each switch to each host."""
+    """Check that the tables lead from each switch to each host."""
     hosts = np.arange(network.n_hosts)
     nodes = np.tile(np.arange(network.n_switches)[:, None] + network.n_hosts, (1, network.n_hosts))
     for _ in range(network.n_switches):
@@ -408,17 +410,17 @@ def _check_arrival(network: SimulatedNetwork) -> None:
 
 
 def with_next_nodes(network: SimulatedNetwork, next_node: Ints32) -> SimulatedNetwork:
-    """The same network with the routes of forwarding tables (`topology.forwarding.parse`).
+    """The same network with the routes of forwarding tables (`network.files.parse`).
 
-    Shapes: `next_node` (n_switches, n_hosts). Raises `DataError` if there is no such link, or as of
-    `with_tables`.
+    Shapes: `next_node` (n_switches, n_hosts). Raises `DataError` if there is no such link, or as
+    `with_tables` does.
     """
     n_nodes = network.n_hosts + network.n_switches
     ends = network.link_from.astype(np.int64) * n_nodes + network.link_to
     order = np.argsort(ends)
     wanted = np.arange(network.n_hosts, n_nodes)[:, None] * n_nodes + np.maximum(next_node, 0)
     links = order[np.minimum(np.searchsorted(ends, wanted, sorter=order), len(order) - 1)]
-    # A set's first link leads to every host that the set does.
+    # The first link of a set leads to all hosts of the set.
     firsts = np.array([links_of_set[0] for links_of_set in network.sets] or [0], dtype=np.int64)
     sets = np.clip(-1 - network.next, 0, len(firsts) - 1)
     own = np.where(network.next >= 0, network.next, firsts[sets])
@@ -432,12 +434,12 @@ def with_next_nodes(network: SimulatedNetwork, next_node: Ints32) -> SimulatedNe
 
 
 def _routes(fabric: Fabric, links: DirectedLinks, failed: Collection[Link]) -> Tables:
-    """Tables that lead around failed links."""
+    """Tables of routes that avoid failed links."""
     tree = fabric.topology
     is_alive = np.ones(len(links.begin), dtype=bool)
     for level, number in failed:
         if not (0 <= level < tree.height and 0 <= number < tree.n_links(level)):
-            raise DataError(f"failed link {number} of level {level}: {tree} has none of that number")
+            raise DataError(f"failed link {number} of level {level}: {tree} has no such link")
         up = up_down.up_link(tree, level, number)
         is_alive[[up, up + tree.n_links(level)]] = False
     if not failed and isinstance(tree, Irregular):

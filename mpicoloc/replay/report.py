@@ -1,4 +1,4 @@
-"""Replayed jobs as tables, as JSON and as Parquet files."""
+"""Results of a replay as tables, as JSON and as Parquet files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpicoloc.show.table import Column, Listing, console, listing, write_parquet
 
 
 def signed(time_s: float) -> str:
-    """A time that may be below 0, for people."""
+    """A time, possibly below 0, as text."""
     return f"-{seconds(-time_s)}" if time_s < 0 else seconds(time_s)
 
 
@@ -61,10 +61,10 @@ def _job_rows(found: Experiment) -> list[dict[str, Any]]:
 
 
 def _term_rows(found: Experiment) -> list[dict[str, Any]]:
-    """Times of messages and waits of packets, each summed over all of the job's in its first run.
+    """Times of messages and waits of packets, each summed over the job's first run.
 
-    Jokanovic 2014, Eq. 1.2 and 1.3: what the packet takes that is on the link already, those queued after it,
-    and what stops although nothing is sent.
+    Waits have three parts (Jokanovic 2014, Eq. 1.2 and 1.3): for the packet already on the link, for other
+    packets sent before, and waits while no packet is sent.
     """
     run = found.sharing
     transfer_s, waits_s = run.transfer_by_s.sum(axis=1), run.blocked_by_s
@@ -84,7 +84,7 @@ def _term_rows(found: Experiment) -> list[dict[str, Any]]:
 
 
 def _wait_rows(found: Experiment) -> list[dict[str, Any]]:
-    """Where packets waited, by level, job and lane; without those that had none."""
+    """Waits of packets by level, job and lane, without rows of 0."""
     run = found.sharing
     return [
         {
@@ -101,7 +101,7 @@ def _wait_rows(found: Experiment) -> list[dict[str, Any]]:
 def write_tables(found: Experiment, out: str) -> None:
     """Write a file for each table to the folder `out`, which must be new or empty.
 
-    Raises `UsageError` if something is there. Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `UsageError` if the folder has files. Raises `EnvironmentFault` if it cannot be written.
     """
     jobs = [{name.removeprefix("t_"): row[name] for name in row} for row in _job_rows(found)]
     tables = {
@@ -144,7 +144,7 @@ def _links(found: Experiment) -> dict[str, Any]:
 
 
 def _windows(found: Experiment) -> dict[str, Any]:
-    """Windows in which a link sent anything."""
+    """Windows in which a link sent data."""
     run = found.sharing
     window, link = np.nonzero(run.window_bytes)
     return {
@@ -169,7 +169,7 @@ def _waits(found: Experiment) -> dict[str, Any]:
 
 
 def _blocked(found: Experiment) -> dict[str, Any]:
-    """Time that packets of a job waited while those of another were sent, or (null) none was."""
+    """Time that packets of a job waited while another job's packets were sent, or (null) none was sent."""
     run = found.sharing
     names: list[str | None] = [job.name for job in run.jobs]
     waiter, sent = np.indices(run.blocked_by_s.shape)
@@ -183,7 +183,7 @@ def _blocked(found: Experiment) -> dict[str, Any]:
 
 
 def show_sweep(rows: Sequence[dict[str, Any]]) -> None:
-    """Print the times of each job of each row; `rows` are what ``mpicoloc replay --sweep --json`` prints."""
+    """Print the times of each job in each row of ``mpicoloc replay --sweep --json``."""
     flags = [Column(flag, is_name=True) for flag in rows[0]["settings"]]
     times = [replace(column, left_out=(1, 2, 0)[i]) for i, column in enumerate(_TIME_COLUMNS[:3])]
     columns = [*flags, Column("job", "name", is_name=True), *times, _SLOWDOWN]
@@ -196,9 +196,9 @@ def as_json(
     before_host_s: float | None = None,
     host_gflops: float | None = None,
 ) -> dict[str, Any]:
-    """The keys of ``mpicoloc replay --json``; what was not simulated is None.
+    """The content of ``mpicoloc replay --json``; values that were not simulated are None.
 
-    `before_host_s` is what jobs lost to each other without the policy that is tried (`j_inter_host_s`).
+    `before_host_s` is the host time that jobs lose to each other without the policy (`j_inter_host_s`).
     """
     run, times = result.sharing, result.times
     return {
@@ -228,7 +228,7 @@ def show(
     before_host_s: float | None = None,
     host_gflops: float | None = None,
 ) -> None:
-    """Print the times of the jobs, where packets waited, and for whom."""
+    """Print the times of the jobs, and the waits of their packets by place and by cause."""
     out, run = console(), result.sharing
     out.print(listing(_JOB_COLUMNS, _job_rows(result), "Times"))
     if run.n_packets:
@@ -249,12 +249,12 @@ def show(
         out.print(f"in which hosts of {host_gflops:g} GFLOPS compute {lost:.4g} GFLOP", highlight=False)
     efficiency = experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
     if before_host_s is not None:
-        words = "nothing is lost now" if efficiency is None else f"E(P) = {efficiency:.4g}"
+        words = "no time is lost with it" if efficiency is None else f"E(P) = {efficiency:.4g}"
         out.print(f"before: {before_host_s:.4g} host seconds; {words}", highlight=False)
 
 
 def _blocked_listing(result: Experiment) -> Listing:
-    """Packet seconds that a job's packets waited while another one's were sent."""
+    """Time that a job's packets waited while another job's packets were sent, summed over packets."""
     names, waits_s = [job.name for job in result.jobs], result.sharing.blocked_by_s
     columns = [Column("job", names.__getitem__)]
     for j, name in enumerate([*names, "none"]):

@@ -1,4 +1,4 @@
-"""Jobs on a network as the flags of `mpicoloc replay` describe them, and their simulation."""
+"""Jobs on a network from the flags of `mpicoloc replay`, and their simulation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OF_PATTERNS, _OF_TRACES = (
     ("hosts", "bytes", "times"),
     ("algorithm", "flops", "cpu_speed", "allow_unmatched", "wall_time", "from_s", "until_s"),
 )
-"""Flags that mean nothing for the other."""
+"""Flags that apply only to patterns, and only to traces."""
 _CHOICE_OF_FLAG = {
     "algorithm": "algorithms",
     "flops": "flops_per_s",
@@ -49,15 +49,15 @@ _CHOICE_OF_FLAG = {
     "from_s": "part_s",
     "until_s": "part_s",
 }
-"""Fields of `sources.Choices` that not every trace obeys."""
+"""Fields of `sources.Choices` that do not apply to all kinds of traces, by flag."""
 _UNIT_BYTES = {"packets": 0, "64": 64}
-"""Unit of weights, by the words of `--weight-unit`."""
+"""Unit of weights, by the value of `--weight-unit`."""
 _SHORTEST_WINDOW_S = 1e-7
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Jobs on a network, ready to be simulated.
+    """Jobs on a network, ready for simulation.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ class Scene:
 
     @property
     def notes(self) -> list[str]:
-        """Notes on network and jobs for readers of the results, each once."""
+        """Notes on network and jobs, to print with results, each once."""
         of_jobs = (note for job in self.jobs for note in job.programs.notes)
         return list(dict.fromkeys((*self.network_notes, *of_jobs)))
 
 
 def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
-    """The scene that the flags describe; `read` reads a trace."""
+    """The scene of the flags; `read` reads a trace."""
     n_jobs = count_jobs(args)
     fabric = _fabric(args)
     hardware = _hardware(args, n_jobs)
@@ -92,7 +92,7 @@ def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
 
 
 def check(args: argparse.Namespace) -> None:
-    """Refuse what is wrong in flags and files, as far as that is known without reading the jobs' traces."""
+    """Check flags and files, as far as possible without reading the jobs' traces."""
     if not args.files:
         scene_of(args)
         return
@@ -102,7 +102,7 @@ def check(args: argparse.Namespace) -> None:
     _choices(args)
     for choice in _placement_choices(args, fabric, n_jobs):
         if choice.name != AS_RUN and choice.contents is None:
-            # Refuses what is wrong for a job of any size.
+            # A job of one rank shows errors that do not depend on the job's size.
             placements.by_name(choice.name, fabric.topology, 1, np.random.default_rng(0))
     _stretches(args, n_jobs)
     for path in args.files:
@@ -110,9 +110,9 @@ def check(args: argparse.Namespace) -> None:
 
 
 def count_jobs(args: argparse.Namespace) -> int:
-    """Number of jobs that the flags mean.
+    """Number of jobs in the flags.
 
-    Raises `UsageError` if there are none, or profiles and a pattern.
+    Raises `UsageError` if there are none, or both profiles and a pattern.
     """
     if args.files and args.pattern is not None:
         raise UsageError(f"give profiles or --pattern, not both: got {args.files[0]} and {args.pattern}")
@@ -154,7 +154,7 @@ def _placed_jobs(args: argparse.Namespace, fabric: Fabric, n_jobs: int, read: Re
 
 
 def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> None:
-    """Refuse a flag that changes none of the traces."""
+    """Refuse a flag that has no effect on any of the traces."""
     for flag, choice in _CHOICE_OF_FLAG.items():
         if getattr(args, flag) and job_sources and not any(choice in source.obeyed for source in job_sources):
             raise UsageError(
@@ -163,7 +163,7 @@ def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> No
 
 
 def _pattern(args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> Source:
-    """The pattern, in place of a trace; it is the same on all hosts."""
+    """The pattern as a source of programs, which do not depend on hosts."""
 
     def hostnames() -> list[str]:
         raise UsageError("--placement run needs a profile, which names the hosts where its job ran")
@@ -209,12 +209,12 @@ def _choices(args: argparse.Namespace) -> Choices:
         args.wall_time,
         None if args.from_s is args.until_s is None else (begin_s, end_s),
     )
-    sources.library_of(choices)  # refuses unknown algorithms, also where no trace has such a collective
+    sources.library_of(choices)  # refuses unknown algorithms, even of collectives that no trace has
     return choices
 
 
 def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJob]:
-    """The jobs with computation stretched on some of their hosts."""
+    """The jobs, with computation slowed on some of their hosts by `--stretch`."""
     stretches = _stretches(args, len(jobs))
     stretched_jobs = []
     for job, (n_hosts, factor) in zip(jobs, stretches, strict=True) if stretches else ():
@@ -228,7 +228,7 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
 
 
 def _stretches(args: argparse.Namespace, n_jobs: int) -> list[tuple[int, float]]:
-    """For each job how many of its hosts compute how many times as long; none if nothing is stretched."""
+    """For each job, the number of slowed hosts and the factor; [] without `--stretch`."""
     given = args.stretch or []
     if len(given) not in (0, 1, n_jobs):
         raise UsageError(
@@ -238,7 +238,7 @@ def _stretches(args: argparse.Namespace, n_jobs: int) -> list[tuple[int, float]]
 
 
 def _stretch(text: str) -> tuple[int, float]:
-    """Hosts, and how many times as long they compute."""
+    """Number of slowed hosts, and the factor."""
     n_hosts, colon, factor = text.partition(":")
     if not colon:
         raise UsageError(f"--stretch {text}: give it as J:X, like 2:1.5")
@@ -255,12 +255,12 @@ def _fabric(args: argparse.Namespace) -> Fabric:
         tree = slimmed(fabric.topology, args.slimming)
     except DataError as error:
         raise UsageError(f"--slimming {args.slimming}: {error}") from None
-    # Names of switches are those of the tree that is there.
+    # The names of switches belong to the tree before slimming.
     return replace(fabric, topology=tree, switch_names=())
 
 
 def _hardware(args: argparse.Namespace, n_jobs: int) -> Hardware:
-    """Facts that the topology does not state."""
+    """Properties of hardware that the topology does not give."""
     cables = args.cable_latency_s
     return Hardware(
         cable_latency_s=cables[0] if len(cables) == 1 else cables,
@@ -294,7 +294,7 @@ def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
 
 
 def _with_high(args: argparse.Namespace, lanes: Lanes) -> Lanes:
-    """Some lanes in the table of high priority, with the weights that they have."""
+    """The lanes with those of `--high` moved to the table of high priority, with their weights."""
     limit = args.high_limit
     if limit is not None and not args.high:
         raise UsageError(f"--high-limit {limit} applies to lanes of high priority: add --high LANES")
@@ -306,7 +306,7 @@ def _with_high(args: argparse.Namespace, lanes: Lanes) -> Lanes:
 
 
 def _lanes_of_jobs(args: argparse.Namespace, n_jobs: int) -> tuple[int, ...]:
-    """Lane, and service level, of each job."""
+    """Lane of each job, which is also its service level."""
     lanes: tuple[int, ...] = args.lane or (0,) * n_jobs
     if len(lanes) != n_jobs:
         raise UsageError(
@@ -320,7 +320,7 @@ def _words(lanes: Sequence[int]) -> str:
 
 
 def _settings(args: argparse.Namespace) -> Settings:
-    """The rules by which messages become packets."""
+    """The settings of the simulation."""
     return Settings(
         mtu_bytes=args.mtu,
         control_bytes=min(64, args.mtu),
@@ -332,7 +332,7 @@ def _settings(args: argparse.Namespace) -> Settings:
 
 
 def _network(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> SimulatedNetwork:
-    """The network as the simulator takes it."""
+    """The network for the simulator."""
     if args.tables is None:
         return of_fabric(fabric, args.routing, hardware, _failed(args.failed, fabric))
     is_changed = {"routing": args.routing != "d-mod-k", "failed": args.failed, "slimming": args.slimming}
@@ -344,7 +344,7 @@ def _network(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> Si
 
 
 def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:
-    """Level and number of each link that carries nothing."""
+    """Level and number of each failed link."""
     failed, tree = [], fabric.topology
     for word in () if text is None else text.split(","):
         level_word, colon, link_word = word.strip().partition(":")
@@ -362,9 +362,9 @@ def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:
 
 
 def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
-    """Every run, and how long the last one took, s."""
+    """Simulate base, alone and shared runs; the experiment, and the wall time of the shared run, s."""
     network, settings, jobs = scene.network, scene.settings, scene.jobs
-    # Where nobody chose a window, it is so short that the simulator joins some.
+    # Without --window-s, start with a very short window: the simulator doubles it as needed.
     shortest_s = 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S
     watched = replace(settings, window_s=args.window_s or shortest_s)
     has_marks = not (args.figures is args.perfetto is args.paraver is None)

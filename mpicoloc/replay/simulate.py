@@ -25,19 +25,19 @@ class Job:
     Parameters
     ----------
     name : str
-        For messages.
+        Name for messages.
     programs : sequence of structured ndarray (`native.OP`)
-        They may be memory-mapped files; they are only read.
+        Programs, read-only; memory-mapped files are allowed.
     program_of_rank : ndarray of int, shape (n_ranks,)
-        Program of each rank: one for all, if they run the same.
+        Index of each rank's program; ranks can share one.
     host_of_rank : ndarray of int, shape (n_ranks,)
     service_level : int
     restarts : bool
-        Whether the job starts again, as often as needed, until all jobs have run once.
+        Whether the job is repeated until all jobs have run once.
     compute_factor_of_rank : ndarray of float, shape (n_ranks,), optional
-        Multiplies the rank's computation times; None: 1.
+        Factor for the rank's computation times; None: 1.
     start_s : float
-        When the job starts first.
+        Start of the job's first run.
     """
 
     name: str
@@ -51,13 +51,13 @@ class Job:
 
     @property
     def n_ranks(self) -> int:
-        """Ranks of the job."""
+        """Number of ranks of the job."""
         return len(self.program_of_rank)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The rules by which messages become packets, and the choice of records.
+    """Rules that turn messages into packets, and the choice of records.
 
     Parameters
     ----------
@@ -68,22 +68,23 @@ class Settings:
     eager_bytes : int
         Longer messages are sent after a rendezvous.
     mpi_latency_s : float
-        From a send until the adapter has the message.
+        Time from a send until the adapter has the message.
     send_overhead_s, recv_overhead_s : float
-        Processor time of a send, and of a receive after its data has come.
+        Processor time of a send, and of a receive after its data have arrived.
     local_latency_s, local_bps : float
-        Messages between ranks of one host.
+        Latency and bandwidth of messages between ranks of the same host.
     seed : int
-        Of random routes.
+        Seed of random routes.
     window_s : float
-        Windows of link loads; 0: none.
+        Length of windows for link loads; 0: none.
     n_windows_max : int
-        When there would be more windows, two become one.
+        Most windows: if more are needed, pairs of windows are merged.
     adapter_is_fifo : bool
-        Whether an adapter sends the messages of a lane one after the other, and not a packet of each in turn.
+        Whether an adapter sends the messages of a lane one after the other; otherwise it sends a packet of
+        each in turn.
     shuffle_ties : int
-        For tests: not 0 mixes the orders that must not change a result: of places in memory, of credits that
-        come at the same time, and of links that choose a packet at the same time.
+        For tests: a value other than 0 shuffles orders that must not change a result: of places in memory, of
+        credits that arrive at the same time, and of links that choose a packet at the same time.
     """
 
     mtu_bytes: int = 2048
@@ -103,7 +104,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class JobRun:
-    """One job of a simulation.
+    """Results of one job of a simulation.
 
     Parameters
     ----------
@@ -111,9 +112,9 @@ class JobRun:
     end_s : float
         End of the first run, from the job's start.
     rank_end_s, rank_compute_s : ndarray, shape (n_ranks,)
-        Of the first run: end of each rank, and what it computed.
+        End and computation time of each rank in the first run.
     n_runs : int
-        Complete runs.
+        Number of complete runs.
     """
 
     name: str
@@ -131,36 +132,36 @@ class SimulatedRun:
     ----------
     jobs : tuple of JobRun
     end_s : float
-        When the last first run ended.
+        Time at which all jobs had completed their first runs.
     n_packet_hops, n_packets, n_messages, n_events : int
-        Transmissions of packets over links, packets and messages sent, and the simulator's events. Control
-        messages count.
+        Numbers of transmissions of packets over links, of packets and messages sent, and of simulator events,
+        including control messages.
     marks : structured ndarray (`native.MARK`)
         Marks of the first runs in the order of time: value, t_ps, job, rank.
     window_s : float
-        Length of a window; 0: none were asked for.
+        Length of a window; 0: no windows.
     window_bytes : ndarray of int, shape (n_windows, n_links)
-        Bytes that began to leave each link's begin in each window.
+        Bytes that each link began to send in each window.
     sent_bytes, received_bytes : ndarray of int, shape (n_links, n_lanes)
     busy_s : ndarray, shape (n_links,)
         Time that each link sent.
     wait_s : ndarray, shape (n_levels, n_jobs, n_lanes)
-        Packet seconds between being ready to leave a node and leaving it, by the level of the link. Only the
-        first run of each job counts, here and in the next two.
+        Wait from ready to send until sent, summed over packets, by the level of the link. Only the first run
+        of each job counts, here and in the next three fields.
     n_waits : ndarray of int, shape (n_levels, n_jobs, n_lanes)
-        Packets that waited at all.
+        Number of packets with a wait above 0.
     blocked_by_s : ndarray, shape (n_jobs, n_jobs + 1)
-        Of the waits of job i, those while the link sent a packet of job j. Last column: while it sent
-        nothing, for lack of credits, or as the packet stood behind one that wants another link. Further runs
-        of job j are causes too.
+        Waits of job i while the link sent packets of job j. Last column: waits while the link sent nothing,
+        because credits were lacking, or because the packet was behind one for another link. Repeated runs of
+        job j count as causes too.
     transfer_by_s : ndarray, shape (n_jobs, n_jobs)
-        Of these, those until the packet had left that was on the link when the wait began.
+        The part of `blocked_by_s` for the packet that was already on the link when the wait began.
     message_s, head_s, serial_s : ndarray, shape (n_jobs,)
         Time of messages of the first run on the network, from the adapter to the last byte's arrival, summed
-        over all of them; of that, what heads take without contention, and bytes on the host's link (Jokanovic
-        2014, Eq. 1.2). Requests and clearances of long messages count as messages.
+        over messages; the parts of it for heads without contention, and for bytes on the host's link
+        (Jokanovic 2014, Eq. 1.2). Requests and clearances of long messages count as messages.
     peak_bytes : int
-        Memory of the simulator at its highest.
+        Peak memory of the simulator.
     """
 
     jobs: tuple[JobRun, ...]
@@ -185,7 +186,7 @@ class SimulatedRun:
     peak_bytes: int
 
     def utilisation_frac(self, link_bps: NDArray[Any]) -> NDArray[np.float64]:
-        """Bytes of each window over what the link could carry, shape (n_windows, n_links)."""
+        """Bytes of each window over the link's capacity, shape (n_windows, n_links)."""
         if not self.window_s:
             return np.zeros((0, self.sent_bytes.shape[0]))
         return np.asarray(self.window_bytes / (self.window_s * np.asarray(link_bps)), dtype=np.float64)
@@ -276,7 +277,7 @@ def _wait(report: Any) -> str:
 
 
 def _cycle(reports: Sequence[Any]) -> str:
-    """The ranks that wait in a circle, if there is one among those reported, else the first of them."""
+    """The ranks of a cycle of waits among those reported, else the first ranks reported."""
     by_rank = {report.rank: report for report in reports}
     for start in reports:
         path: list[int] = []
@@ -291,7 +292,7 @@ def _cycle(reports: Sequence[Any]) -> str:
 
 
 Progress = Callable[[float, int], None]
-"""Called with the simulated time in seconds, and the number of jobs whose first run is complete."""
+"""Called with the simulated time in seconds, and the number of jobs with a complete first run."""
 
 _PS = 1e12
 _Q20 = 1 << 20
@@ -299,7 +300,7 @@ _EVENTS_BETWEEN_REPORTS = 1 << 20
 _TIME_MAX_S = 1e6
 
 MAX_JOBS = 64
-"""Most jobs of a simulation: each link counts who waits for it, job by job."""
+"""Most jobs of a simulation: each link counts waiting packets by job."""
 
 
 def simulate(
@@ -311,10 +312,9 @@ def simulate(
     """Replay jobs that share a network until each has run once.
 
     Raises `UsageError` if a setting is out of range. Raises `DataError` if a job does not fit the network, a
-    program has an impossible operation, ranks or packets wait for each other, or messages were sent that
-    nobody received.
+    program has an impossible operation, ranks or packets deadlock, or messages were never received.
 
-    Restarts and times are those of Dimemas (Jokanovic 2014, section 2.2.3): a job that ends starts again
+    Restarts and times are as in Dimemas (Jokanovic 2014, section 2.2.3): a job that ends starts again
     until all have run once, and its first run counts.
     """
     settings = settings or Settings()
@@ -401,7 +401,7 @@ def _check_jobs(network: SimulatedNetwork, jobs: Sequence[Job]) -> None:
 
 
 def _pointer(array: Any, dtype: Any, kept: list[Any], ctype: str = "") -> Any:
-    """An array as C sees it; `kept` holds what must live as long as the simulation."""
+    """A C pointer to an array; `kept` holds objects that must live as long as the simulation."""
     array = np.ascontiguousarray(array, dtype=dtype)
     kept.append(array)
     return native.ffi.cast(f"const {ctype or f'{array.dtype}_t'} *", array.ctypes.data)
@@ -501,7 +501,7 @@ def _read(result: Any, jobs: Sequence[Job]) -> SimulatedRun:
     runs, start = [], 0
     for i, job in enumerate(jobs):
         part = slice(start, start := start + job.n_ranks)
-        # From whole picoseconds, so that a shift of the start does not change the last digit.
+        # Subtract in whole picoseconds, so that a shift of the start does not change the last digit.
         end_s = (result.job_end_ps[i] - round(job.start_s * _PS)) / _PS
         runs.append(JobRun(job.name, end_s, ends[part], computed[part], result.job_n_runs[i]))
     waits = (result.n_levels, n_jobs, n_vl)

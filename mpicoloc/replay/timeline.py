@@ -1,4 +1,4 @@
-"""The calls of each rank in a simulation and their times, from marks around the calls of programs."""
+"""Calls of each rank in a simulation with their times, from marks around the calls in programs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ NAMES = _MESSAGES + CALLS
 def marked(job: RankPrograms) -> RankPrograms:
     """The job with a mark before (2 i) and after (2 i + 1) each call.
 
-    i is the number of its operation, or of the first one of a collective, which is one call.
+    i is the index of the call's operation; a collective is one call, with the index of its first operation.
     """
     return replace(job, programs=tuple(map(_marked, job.programs)))
 
 
 def _marked(program: Program) -> Program:
     is_call = np.isin(program["kind"], _KINDS)
-    if len(program) and program["kind"][0] == Operation.GRAPH:  # its rows have numbers
+    if len(program) and program["kind"][0] == Operation.GRAPH:  # inserted rows would break its row numbers
         with_flags = program.copy()
         with_flags["flags"][is_call] |= MARKED
         return with_flags
@@ -42,7 +42,7 @@ def _marked(program: Program) -> Program:
     is_begin = is_call & ~is_inside | is_inside & (program["flags"] & FIRST > 0)
     is_end = is_call & ~is_inside
     is_end[is_inside] = np.append(is_begin | ~is_inside, True)[1:][is_inside]
-    # Each mark before or at an operation moves it by one.
+    # Each mark inserted before an operation moves it by one row.
     place = np.arange(len(program)) + np.cumsum(is_begin) + np.cumsum(is_end) - is_end
     with_marks = np.zeros(len(program) + 2 * int(is_begin.sum()), OP)
     with_marks[place] = program
@@ -62,10 +62,10 @@ def _is_of_collective(program: Program) -> Array:
 class Spans(Calls):
     """Calls of a job's ranks in the first run, in order of rank and time; arrays of shape (n,).
 
-    `call` indexes `NAMES`; `operation` is the number in the rank's program, of a collective its first, and
-    `kind` what it does, 0 in a collective; `bytes` is what the rank moves in a message, or sends in a
-    collective; `peer` is -1 where the call names none, or one by its loop. `is_continued`: the row belongs to
-    the call of the row before, as in an exchange.
+    `call` indexes `NAMES`. `operation` is the index in the rank's program (of a collective, that of its first
+    operation), and `kind` the kind of operation, 0 for a collective. `bytes` are those of the message, or
+    those that the rank sends in a collective. `peer` is -1 if the call has no fixed peer. `is_continued`: the
+    row belongs to the same call as the row before, as in a send-receive.
     """
 
     rank: Array
@@ -75,7 +75,7 @@ class Spans(Calls):
 
 
 def spans(run: SimulatedRun, i_job: int, job: RankPrograms) -> Spans:
-    """The calls of a job that was simulated with marks; of an exchange each operation."""
+    """The calls of a job that was simulated with marks; each operation of a send-receive is a row."""
     marks = run.marks[run.marks["job"] == i_job]
     marks = marks[np.lexsort((marks["value"] // 2, marks["rank"]))]
     begins, ends = marks[marks["value"] % 2 == 0], marks[marks["value"] % 2 == 1]
@@ -117,7 +117,7 @@ def whole_calls(parts: Spans) -> tuple[Spans, Array]:
 
 
 def _sent_bytes(job: RankPrograms, rank: Array, operation: Array, is_collective: Array) -> Array:
-    """Bytes that each rank sends in each collective that begins at an operation; 0 of others."""
+    """Bytes that each rank sends in the collective that begins at an operation; 0 for other operations."""
     sent_bytes = np.zeros(len(rank), np.int64)
     for i, program in enumerate(job.programs):
         begins = np.flatnonzero(program["flags"] & FIRST)
@@ -131,7 +131,7 @@ def _sent_bytes(job: RankPrograms, rank: Array, operation: Array, is_collective:
 
 
 def _turns(program: Program) -> Array:
-    """Number of times that each operation of a collective is done."""
+    """Number of times that each operation of a collective is executed."""
     turns = np.ones(len(program), np.int64)
     is_loop = np.isin(program["kind"], (Operation.LOOP, Operation.END)) & (program["flags"] >> CALL_SHIFT > 0)
     open_: list[int] = []
@@ -154,7 +154,7 @@ def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Progra
 
 
 def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
-    """Rows of `calls` that completed each receive, and that posted it."""
+    """Rows of `calls` that completed each receive, and rows that posted it."""
     received: list[tuple[int, int]] = []
     open_: dict[tuple[int, int], int] = {}
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
@@ -173,7 +173,7 @@ def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
 
 
 class SimulatedCalls(Recording):
-    """Calls of all jobs of a run with marks; the ranks of a job follow those of the job before.
+    """Calls of all jobs of a run with marks; ranks are numbered through, job after job.
 
     Raises
     ------
@@ -211,7 +211,7 @@ class SimulatedCalls(Recording):
         yield Calls(own.begin_ns, own.end_ns, own.bytes, own.peer, own.call)
 
     def _ends(self) -> tuple[Side, Side]:
-        """Sends, and receives where they were taken; those of which the program names the partner."""
+        """Sends, and receives at the calls that completed them, if the program names the partner."""
         own = self._parts
         sends = np.flatnonzero(np.isin(own.kind, _SENDS) & (own.peer >= 0))
         is_known = own.peer[self._posts] >= 0
@@ -225,7 +225,7 @@ class SimulatedCalls(Recording):
 
 
 def _tracks(calls: Spans) -> Array:
-    """A track of its rank for each call: calls of graphs may overlap, those of a track do not."""
+    """A track of its rank for each call: calls of graphs can overlap, but not on the same track."""
     tracks = np.zeros(len(calls.rank), np.int64)
     if not ((calls.begin_ns[1:] < calls.end_ns[:-1]) & (calls.rank[1:] == calls.rank[:-1])).any():
         return tracks
@@ -241,7 +241,7 @@ def _tracks(calls: Spans) -> Array:
 
 
 def _profile(found: Experiment) -> Profile:
-    """The parts of a profile that the formats need: names of hosts, and where each rank ran."""
+    """The parts of a profile that the formats need: host names, and the host of each rank."""
     hosts = np.concatenate([job.hosts for job in found.jobs])
     used, i_node = np.unique(hosts, return_inverse=True)
     names = [f"h{host}" for host in used.tolist()]

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _MAX_RANKS, _MAX_MESSAGE_BYTES = 1 << 24, 1 << 40
 _MAX_TIMES = (1 << 31) - 1
-"""The largest count of a loop of the simulator."""
+"""Largest number of iterations of a loop in the simulator."""
 _MAX_MTU_BYTES, _MAX_BUFFER_BYTES, _MAX_EAGER_BYTES = 1 << 20, (1 << 31) - 1, 1 << 62
 _LANES = arguments.several(arguments.whole(0, 255))
 
@@ -67,7 +67,7 @@ def _speedup(text: str) -> float:
 
 
 def add_job_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of jobs and their placements."""
+    """Add flags for jobs and their placements."""
     add = parser.add_argument
     add(
         "files",
@@ -112,7 +112,7 @@ def add_job_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_tuning(parser: argparse.ArgumentParser) -> None:
-    """Flags that change what a trace says."""
+    """Add flags that change the programs from a trace."""
     add = parser.add_argument
     add(
         "--cpu-speed",
@@ -167,7 +167,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
 
 
 def add_network_flags(parser: argparse.ArgumentParser) -> None:
-    """Flags of topology, links, switches and messages."""
+    """Add flags for topology, links, switches and messages."""
     _add_routes(parser)
     _add_hardware(parser)
     _add_lanes(parser)
@@ -296,17 +296,17 @@ def _add_lanes(parser: argparse.ArgumentParser) -> None:
 
 
 JOBS = "jobs"
-"""The name of the profiles for `--sweep`."""
+"""Name of the list of profiles in `--sweep`."""
 _ONE_RUN = ("perfetto", "paraver", "window_s", "against", "host_gflops")
-"""Flags of a single replay."""
+"""Flags that apply only to a single replay."""
 _OF_ROW = ("j_inter_host_s", "total_contention_s", "routing", "n_packet_hops", "wall_s")
-"""Keys of a row that are one number or word."""
+"""Keys of a row with a single number or word."""
 _N_TRACES = 8
-"""Traces that a process keeps for the next rows."""
+"""Number of traces that a process caches for the next rows."""
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    """Simulate what is missing, and print all rows; 1 if some failed, the code of the first if all did."""
+    """Simulate missing rows, and print all. Returns 1 if some failed, or the first one's code if all did."""
     from mpicoloc.replay import report
 
     formats = arguments.formats_of(args)
@@ -321,7 +321,7 @@ def run_sweep(args: argparse.Namespace) -> int:
 
 
 def _write_rows(rows: Sequence[dict[str, Any]], folder: str) -> None:
-    """A table with a row for each job: the swept flags, its keys, and `_OF_ROW`."""
+    """Write a table with a row for each job: the swept flags, the job's keys, and `_OF_ROW`."""
     records = [
         {**row["settings"], **job, **{name: row[name] for name in _OF_ROW}}
         for row in rows
@@ -331,13 +331,13 @@ def _write_rows(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 
 def _cases(args: argparse.Namespace) -> list[sweep.Case]:
-    """Every combination of the values, as arguments of a replay of its own."""
+    """Every combination of the values, as arguments of separate replays."""
     from mpicoloc.replay import scene
 
     actions = _actions()
     valued = {flag: action for flag, action in actions.items() if action.nargs != 0}
     axes = sweep.axes(args, valued, {JOBS: "files"})
-    # Jobs that stay the same for long are read once.
+    # Jobs and placements are the outermost axes, so that cached traces are reused.
     axes = {flag: axes[flag] for flag in sorted(axes, key=(JOBS, "placement", *axes).index)}
     digests: dict[str, str] = {}
     cases = []
@@ -359,7 +359,7 @@ def _actions() -> sweep.Actions:
 
 
 def _key(args: argparse.Namespace, actions: sweep.Actions, digests: dict[str, str]) -> str:
-    """Of all that a row depends on: flags, files, and the simulator's version."""
+    """Key of everything that a row depends on: flags, files, and the simulator's version."""
     flags = {action.dest: getattr(args, action.dest) for action in actions.values()}
     paths = (*args.files, args.topology, args.tables, *(args.placement or ()))
     of_files = [_digest(path, digests, is_trace=path in args.files) for path in paths]
@@ -368,7 +368,7 @@ def _key(args: argparse.Namespace, actions: sweep.Actions, digests: dict[str, st
 
 
 def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
-    """Of the contents of a file, or of a trace of several files; the word itself if it is no path."""
+    """Digest of the contents of a file, or of the files of a trace; the word itself if it is not a path."""
     from mpicoloc.replay.programs import sources
 
     if path is None or not os.path.exists(path):
@@ -381,7 +381,7 @@ def _digest(path: str | None, known: dict[str, str], *, is_trace: bool) -> str:
 
 @bounded
 def row(args: argparse.Namespace) -> dict[str, Any]:
-    """One replay, in a process of a sweep: what ``--json`` prints of it, and its notes."""
+    """One replay in a process of a sweep: its notes, and the fields that ``--json`` prints."""
     from mpicoloc.replay import report, scene
 
     staged = scene.scene_of(args, _read)
@@ -391,7 +391,7 @@ def row(args: argparse.Namespace) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=_N_TRACES)
 def _read(path: str, choices: Choices) -> Source:
-    """As `sources.read`; a process reads the traces of the rows before, and places them, only once."""
+    """As `sources.read`, with traces and their programs cached from row to row."""
     import numpy as np
 
     from mpicoloc.replay.programs import sources
@@ -402,9 +402,9 @@ def _read(path: str, choices: Choices) -> Source:
 
 
 def read(path: str) -> tuple[list[tuple[str, int]], float]:
-    """Output of another replay with ``--json``: each job and its hosts, and host seconds lost.
+    """Output of another replay with ``--json``: each job with its number of hosts, and host seconds lost.
 
-    Raises `UsageError` if it cannot be read, or is no such result.
+    Raises `UsageError` if the file cannot be read, or is not such a result.
     """
     try:
         with open(path, encoding="utf-8") as file:
@@ -511,7 +511,7 @@ def _run_one(args: argparse.Namespace) -> int:
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
-    """See to it before a long simulation that its results can be written."""
+    """Check before a long simulation that its results can be written."""
     from mpicoloc.show import outputs
 
     for path, is_folder in ((args.out, True), (args.perfetto, False), (args.paraver, False)):
@@ -520,7 +520,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 
 def _write(args: argparse.Namespace, result: Experiment, formats: tuple[str, ...]) -> None:
-    """Tables, traces and pictures, as far as they are asked for."""
+    """Write the tables, traces and figures that the flags request."""
     if args.out is not None:
         from mpicoloc.replay import report
 

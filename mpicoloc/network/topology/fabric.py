@@ -1,4 +1,4 @@
-"""Networks whose nodes have names: the XGFT, or else the irregular network, of a graph."""
+"""Networks with named nodes: a graph becomes an XGFT if it is one, else an irregular network."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from mpicoloc.network.topology.irregular import Irregular
 
 @dataclass(frozen=True)
 class Fabric:
-    """A network whose nodes have names.
+    """A network with named nodes.
 
     Parameters
     ----------
     topology : Topology or Irregular
     host_names : tuple of str
-        Name of host 0, 1, ...; "" where a first-level switch has a free port instead. Empty: no names.
+        Name of host 0, 1, ...; "" for a free port of a first-level switch. Empty: no names.
     switch_names : tuple of tuple of str
         Names of the switches of level 1, 2, ...; empty: no names.
     assumed_levels : tuple of int
-        Levels whose link capacity is in no file, but from the caller.
+        Levels whose link capacity comes from the caller, because the file lacks it.
     assumes_up_links : bool
-        The file lacks the number of up-links, and one from each switch is assumed.
+        Whether one up-link per switch is assumed, because the file lacks their number.
     file_notes : tuple of str
-        Sentences on what the file has and is not used.
+        Sentences on contents of the file that are not used.
     """
 
     topology: Topology | Irregular
@@ -44,7 +44,7 @@ class Fabric:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Notes on the network for readers of the results."""
+        """Notes on the network, to print with results."""
         if isinstance(self.topology, Topology):
             return self.file_notes
         return (
@@ -54,16 +54,16 @@ class Fabric:
         )
 
     def hosts(self) -> Hosts:
-        """Numbers of the hosts that exist: all without free ports."""
+        """Numbers of the existing hosts, without free ports."""
         if not self.host_names:
             return np.arange(self.topology.n_hosts)
         return np.flatnonzero([bool(name) for name in self.host_names])
 
 
 def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
-    """Placement of ranks on hosts with these names, which are looked up as by `host_finder`.
+    """Placement of ranks on hosts with these names, looked up by `host_finder`.
 
-    Raises `DataError` if a name is unknown to the fabric, or the fabric knows no names.
+    Raises `DataError` if the fabric lacks a name, or has no names at all.
     """
     host = host_finder(fabric)
     return Placement(np.array([host(name, rank) for rank, name in enumerate(hostnames)], dtype=np.int64))
@@ -72,8 +72,8 @@ def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
 def host_finder(fabric: Fabric) -> Callable[..., int]:
     """A function that returns a host's number by its name: ``host(name, rank, where="placement")``.
 
-    A host has the whole name; if there is none, it is the only one with the same name up to the first dot.
-    Addresses are compared as a whole only.
+    The whole name is looked up first, then the name up to the first dot if only one host has it. IP addresses
+    are only compared as a whole.
 
     Raises `DataError` if the fabric has no names; the function raises it for a name that the fabric lacks.
     """
@@ -108,12 +108,12 @@ def _short(name: str) -> str:
 def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT of a graph, or else its irregular network.
 
-    First-level switches of an XGFT may have fewer hosts than others; everything else must be complete.
-    Parallel links between two nodes count as one with the sum of their capacities, which must be equal on the
-    whole level of an XGFT.
+    First-level switches of an XGFT can have different numbers of hosts; otherwise it must be complete.
+    Parallel links between two nodes count as one link with the sum of their capacities, which must be equal
+    on the whole level of an XGFT.
 
-    Raises `UsageError` if there are not as many capacities as levels. Raises `DataError` if the network is
-    not connected.
+    Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the network
+    is not connected.
     """
     level_of = distances(graph)
     try:
@@ -134,7 +134,7 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
 def _xgft(graph: Graph, level_of: dict[str, int], capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT of a graph whose nodes have these levels.
 
-    Raises `DataError` if there is none, with the first link, node or level that does not fit.
+    Raises `DataError`, with the first link, node or level that does not fit, if the graph is not an XGFT.
     """
     _check_levels(graph, level_of)
     wiring = _Wiring(graph, level_of)
@@ -187,7 +187,7 @@ class _Wiring:
         return list(dict.fromkeys(other for other, _ in self.graph.ports[node] if level_of[other] == level))
 
     def _degree(self, neighbours: dict[str, list[str]], level: int, way: str) -> int:
-        """The number of neighbours that all nodes of a level have."""
+        """The number of neighbours of each node of a level, which must be equal."""
         number, first = len(neighbours[self.nodes[level][0]]), self.nodes[level][0]
         for node in self.nodes[level]:
             if len(neighbours[node]) != number:
@@ -268,7 +268,7 @@ def _names_by_number(
 ) -> tuple[tuple[str, ...], ...]:
     """Names of the nodes of each level in the order of their numbers.
 
-    Raises `KeyError` with a node whose links or number are not those of the topology.
+    Raises `KeyError` with a node whose links or number do not fit the topology.
     """
     for level in wiring.below:
         roots = topology.subtree_roots(level)

@@ -11,23 +11,23 @@ from mpicoloc.core.network import shown
 from mpicoloc.errors import DataError
 
 Port = tuple[str, float | None]
-"""Node at the other end of a link, and the link's bytes/s in each direction where it is known."""
+"""Node at the other end of a link, and the link's bytes/s in each direction, or None if unknown."""
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes and links of a network as a reader returns them.
+    """Nodes and links of a network, as returned by a reader of files.
 
     Parameters
     ----------
     hosts : tuple of str
         Identities of the hosts; every other node is a switch.
     ports : mapping of str to tuple of Port
-        For each node the other ends of its links, in the order of its ports; parallel links are repeated.
+        The other ends of each node's links, in the order of its ports; parallel links are repeated.
     labels : mapping of str to str
-        Names of nodes for users; a node without one is called by its identity.
+        Names of nodes for users; a node without a label is shown by its identity.
     levels : mapping of str to int
-        Level of each node, if the file says which switch is above which; else empty.
+        Level of each node if the file gives the hierarchy of switches; else empty.
     """
 
     hosts: tuple[str, ...]
@@ -40,7 +40,7 @@ class Graph:
         return self.labels.get(node, node)
 
     def shown(self, node: str) -> str:
-        """Name of a node for a message of one line."""
+        """Name of a node for a one-line message."""
         return shown(self.label(node))
 
 
@@ -51,7 +51,7 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def distances(graph: Graph, first_switches: Collection[str] | None = None) -> dict[str, int]:
-    """Level of each node: its distance from the nearest host, by way of one of the first switches.
+    """Level of each node: its distance from the nearest host, through one of the first switches if given.
 
     Raises `DataError` if there is no host, a switch has no path to one, or hosts are linked to each other.
     """
@@ -69,19 +69,19 @@ def distances(graph: Graph, first_switches: Collection[str] | None = None) -> di
         if node not in level_of:
             raise DataError(
                 f"network: no path leads from switch {graph.shown(node)} to a host: give the output for one "
-                "network, without switches that are cabled to no other"
+                "network, without isolated switches"
             )
         for other, _ in ports:
             if level_of[other] == level_of[node] == 0:
                 raise DataError(
-                    f"network: a link joins hosts {graph.shown(node)} and {graph.shown(other)}: only hosts "
-                    "that are linked to switches can be placed on"
+                    f"network: a link joins hosts {graph.shown(node)} and {graph.shown(other)}: jobs can "
+                    "only be placed on hosts that are linked to switches"
                 )
     return level_of
 
 
 def likely_levels(graph: Graph) -> dict[str, int]:
-    """`distances`, corrected for upper switches with few hosts and first-level switches without any."""
+    """`distances`, corrected for upper switches with a few hosts and first-level switches without hosts."""
     n_hosts = Counter(other for host in graph.hosts for other, _ in graph.ports[host])
     neighbours = {node: {other for other, _ in row} - {node} for node, row in graph.ports.items()}
     level_of = distances(
@@ -101,7 +101,8 @@ def likely_levels(graph: Graph) -> dict[str, int]:
         for other in below[node]:
             reach[node] |= reach[other]
     for node, level in sorted(level_of.items(), key=lambda row: -row[1]):
-        # A top switch that reaches no more hosts than one below it is a first-level switch without hosts.
+        # A top switch that reaches no more hosts than a switch below it must be a first-level switch without
+        # hosts.
         is_top = level > 2 and len(below[node]) == len(neighbours[node])
         if is_top and any(reach[other] == reach[node] for other in below[node]):
             level_of[node] = min(level_of[other] for other in below[node]) - 1
@@ -109,6 +110,6 @@ def likely_levels(graph: Graph) -> dict[str, int]:
 
 
 def _is_above(switches: Collection[str], own: int, n_hosts: Mapping[str, int]) -> bool:
-    """Whether a switch seems to be above its neighbours: most have hosts, on average more than it has."""
+    """Whether a switch seems to be above its neighbours: most of them have hosts, on average more than it."""
     theirs = [n_hosts[other] for other in switches if other in n_hosts]
     return len(theirs) >= 2 and 2 * len(theirs) >= len(switches) and sum(theirs) > own * len(theirs)

@@ -1,4 +1,4 @@
-"""Hostlists of Slurm, as in ``n[0-3,08-10]r1,login``."""
+"""Slurm's hostlists, for example ``n[0-3,08-10]r1,login``."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from itertools import product
 from mpicoloc.core.network import shown
 from mpicoloc.errors import DataError
 
-# Why no library: python-hostlist has another licence; ClusterShell reads the site's configuration, and has no
-# limit of names.
+# No library fits: the licence of python-hostlist differs, and ClusterShell reads the site's configuration and
+# does not limit the number of names.
 
 MAX_NAMES = 1_000_000
-"""Most names of one list: a longer one is a typing mistake, and would fill the memory."""
+"""Most names in a list: a longer list is probably a typing mistake, and could exhaust memory."""
 
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII | re.DOTALL)
@@ -23,7 +23,7 @@ _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 def expand(text: str, where: str) -> list[str]:
     """Names in a hostlist, in its order.
 
-    Raises `DataError` if a bracket or range is wrong, or there are more than `MAX_NAMES` names.
+    Raises `DataError` if a bracket or range is malformed, or there are more than `MAX_NAMES` names.
     """
     names: list[str] = []
     for item in _items(text, where):
@@ -73,7 +73,7 @@ def _choices(match: re.Match[str], text: str, where: str) -> list[str]:
 
 
 def fold(names: Iterable[str]) -> str:
-    """The hostlist of some names, in their order: numbers that follow each other at the end become ranges.
+    """The hostlist of these names, in their order; consecutive numbers at the ends of names become ranges.
 
     >>> fold(["n8", "n9", "n10", "login", "a01", "a03"])
     'n[8-10],login,a[01,03]'

@@ -1,4 +1,4 @@
-"""A network that is no XGFT: any connected graph of hosts and switches, routed up and down."""
+"""A network that is not an XGFT: any connected graph of hosts and switches, with up*/down* routing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpicoloc.network.topology import up_down
 from mpicoloc.network.topology.graph import Graph, natural_key
 
 N_PATHS = 1 << 30
-"""So many that they spread evenly over any number of links."""
+"""Large enough that paths spread evenly over any number of links."""
 _MAX_DIVISOR = 1 << 20
 
 
@@ -30,15 +30,14 @@ class Irregular:
     names : tuple of str
         Name of each node, hosts first, then switches level by level.
     node_level, rank : ndarray of int, shape (n_nodes,)
-        Level of each node, and its place in an order by which links lead up.
+        Level of each node, and its place in the order that defines which end of a link is up.
     lower, upper : ndarray of int, shape (n_links,)
-        Nodes at both ends of each link; links of a level follow each other. A link is of the level of its
-        lower end; one inside a level, of that level.
+        Nodes at both ends of each link, sorted by level. A link has the level of its lower end, or of both
+        ends if they are on the same level.
     link_level : ndarray of int, shape (n_links,)
     bps : ndarray of float, shape (n_links,)
     subtrees : ndarray of int, shape (height, n_nodes)
-        Subtree of each level in which a node is; -1 for nodes above that level, and for subtrees without
-        hosts.
+        Subtree of each node on each level; -1 for nodes above that level, and for subtrees without hosts.
     reason : str
         The first thing that does not fit an XGFT.
     """
@@ -55,7 +54,7 @@ class Irregular:
     reason: str
 
     def __str__(self) -> str:
-        """For people."""
+        """Short description for messages."""
         return f"irregular network of {self.n_hosts} hosts and {self.n_switches} switches"
 
     @property
@@ -105,7 +104,7 @@ class Irregular:
 
     @functools.cached_property
     def _divisors(self) -> list[int]:
-        """For each level, the product of the largest numbers of links up from the levels below."""
+        """For each level, the product over the levels below of the largest number of up-links of a node."""
         n_ups = np.bincount(self.lower, minlength=len(self.names))
         divisors = [1]
         for level in range(int(self.node_level.max())):
@@ -142,7 +141,7 @@ class Irregular:
         try:
             return up_down.tables(self, self.links, np.ones(len(self.links.begin), bool))
         except up_down.Unreachable as error:
-            # A host uses its ports in turn, whatever the destination, so each port must lead to all hosts.
+            # A host uses its ports in turn for all destinations, so each port must lead to all hosts.
             src, dst = (shown(self.names[host]) for host in (error.src, error.dst))
             raise DataError(
                 f"network: no port of host {src} leads to all hosts, the first not to {dst}: give one plane "
@@ -151,7 +150,7 @@ class Irregular:
 
     @functools.cached_property
     def _sets(self) -> tuple[Ints, Ints, Ints, Ints]:
-        """Start, size, divisor, and links of the sets of the tables."""
+        """Start, size and divisor of each set of links in the tables, and the links of all sets."""
         sets = self.tables.sets
         sizes = np.array([*map(len, sets), 1])
         links = np.concatenate([*sets, [0]]).astype(np.int64)
@@ -159,7 +158,7 @@ class Irregular:
         return np.cumsum(sizes) - sizes, sizes, np.array([*divisors, 1]), links
 
     def climb(self, src: Ints, dst: Ints) -> Ints:
-        """Levels on the path that d-mod-k takes: see `Levelled`."""
+        """Number of levels on the path of d-mod-k; see `Levelled`."""
         levels = np.zeros(np.broadcast(src, dst).shape, dtype=np.int64)
         for level, _, passes, _ in self.crossings(src, dst, dst):
             np.maximum(levels, passes * (level + 1), out=levels)
@@ -193,11 +192,11 @@ def of_graph(
 ) -> Irregular:
     """The irregular network of a graph whose nodes have these levels.
 
-    `default_bps` are bytes/s of links that have none in the graph, for all or each level. Several links
-    between two nodes are one, with the sum of their capacities. A link from a node to itself is left out.
+    `default_bps` gives bytes/s of links without capacity in the graph, for all levels or each. Parallel links
+    count as one link with the sum of their capacities. A link from a node to itself is left out.
 
-    Raises `UsageError` if there are not as many capacities as levels. Raises `DataError` if the graph is not
-    connected, or too large.
+    Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the graph is
+    not connected, or too large.
     """
     nodes = sorted(graph.ports, key=lambda node: (level_of[node], natural_key(graph.label(node))))
     level, n_hosts = np.array([level_of[node] for node in nodes]), len(graph.hosts)
@@ -207,7 +206,7 @@ def of_graph(
     subtrees = np.array(
         [_components(level, ends, up_to) for up_to in range(1 + level[ends].min(axis=1).max())]
     )
-    # Hosts of a subtree follow each other; their level is 0, whatever their order.
+    # Make the hosts of each subtree consecutive; `level` stays valid, because all hosts have level 0.
     order = np.concatenate((np.lexsort(subtrees[:, :n_hosts]), np.arange(n_hosts, len(nodes))))
     ends = np.sort(np.argsort(order)[ends], axis=1)
     subtrees = np.array([_dense(row, n_hosts) for row in subtrees[:, order]])
@@ -232,7 +231,7 @@ def of_graph(
 def rates_of_levels(capacity_bps: float | Sequence[float], height: int) -> tuple[float, ...]:
     """Capacities of the links of each level.
 
-    Raises `UsageError` if there are not as many as levels.
+    Raises `UsageError` if the numbers of capacities and levels differ.
     """
     rates = (capacity_bps,) * height if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
     if len(rates) != height:
@@ -257,7 +256,7 @@ def assumed_levels(graph: Graph, level_of: Mapping[str, int]) -> tuple[int, ...]
 def _capacities(
     graph: Graph, nodes: Sequence[str], level: Ints, default_bps: float | Sequence[float]
 ) -> dict[tuple[int, int], float]:
-    """Bytes/s of all links between two nodes together, by their numbers, the lower one first."""
+    """Total bytes/s of all links between two nodes, by the nodes' numbers, the lower number first."""
     number = {node: i for i, node in enumerate(nodes)}
     links = [
         (number[node], number[other], capacity_bps)
@@ -292,7 +291,7 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
 
 
 def _joined(n_nodes: int, ends: Ints) -> Ints:
-    """Lowest node of the connected part in which each node is; without scipy, which compute nodes lack."""
+    """Lowest node in the connected component of each node; without scipy, which compute nodes can lack."""
     labels = np.arange(n_nodes)
     while True:
         lowest = labels[ends].min(axis=1)
@@ -306,23 +305,24 @@ def _joined(n_nodes: int, ends: Ints) -> Ints:
 
 
 def _components(level: Ints, ends: Ints, up_to: int) -> Ints:
-    """Connected part of each node, by links between levels up to one; -1 for nodes above it."""
+    """Connected component of each node by links between levels up to `up_to`; -1 for nodes above."""
     levels = level[ends]
     inside = (levels.max(axis=1) <= up_to) & (levels[:, 0] != levels[:, 1])
     return np.where(level <= up_to, _joined(len(level), ends[inside]), -1)
 
 
 def _dense(row: Ints, n_hosts: int) -> Ints:
-    """Subtrees numbered in the order of their hosts; -1 where there is none."""
+    """Renumber subtrees in the order of their hosts; -1 for a node without such a subtree."""
     number = dict.fromkeys(row[:n_hosts].tolist())
     number = {label: i for i, label in enumerate(number)}
     return np.array([number.get(label, -1) for label in row.tolist()])
 
 
 def _rank(n_hosts: int, level: Ints, ends: Ints) -> Ints:
-    """The order in which links lead up: by number, or else towards one of the highest switches.
+    """The order that defines which end of a link is up: by number if possible, else towards a highest switch.
 
-    By number, links lead to higher levels. Two hosts without a common switch above them have no route then.
+    By number, links lead up to higher levels. If two hosts then have no common switch above them, there is no
+    route between them, so all links lead up towards one of the highest switches instead.
     """
     by_number = np.arange(len(level))
     if _all_meet(n_hosts, ends):
@@ -345,7 +345,7 @@ def _rank(n_hosts: int, level: Ints, ends: Ints) -> Ints:
 
 
 def _all_meet(n_hosts: int, ends: Ints) -> bool:
-    """Whether each two hosts have a common switch above them, if links lead to higher numbers."""
+    """Whether any two hosts have a common switch above them if links lead up to higher numbers."""
     n_nodes = int(ends.max()) + 1
     above = [1 << node for node in range(n_nodes)]
     ups: list[list[int]] = [[] for _ in range(n_nodes)]

@@ -1,4 +1,4 @@
-"""Placements of a job to try: the fragmentations of Jokanovic 2014, section 3.1."""
+"""Synthetic placements of a job: the fragmentations of Jokanovic 2014, section 3.1."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def regular(
     n_hosts = _hosts_needed(n_ranks, ranks_per_host)
     switch, place = np.divmod(np.arange(n_ranks) // ranks_per_host, per_switch)
     free = np.arange(topology.n_hosts) if free is None else free
-    # Of each first-level switch, its first host in `free`.
+    # `first` is the index in `free` of each first-level switch's first host.
     _, first, count = np.unique(topology.subtree(1, free), return_index=True, return_counts=True)
     first = first[count >= per_switch]
     if n_hosts > len(first) * per_switch:
@@ -50,7 +50,7 @@ def scattered(
     ranks_per_host: int = 1,
     free: Hosts | None = None,
 ) -> Placement:
-    """Random fragmentation RF: hosts drawn evenly from those that are free, in random order.
+    """Random fragmentation RF: hosts drawn uniformly from the free ones, in random order.
 
     Raises `DataError` if the job does not fit.
     """
@@ -72,7 +72,7 @@ def by_name(
     ranks_per_host: int = 1,
     free: Hosts | None = None,
 ) -> Placement:
-    """The placement with a name like F8 or RF, on hosts of `free`, in ascending order (default: all).
+    """The placement with a name like F8 or RF, on the hosts in `free` (ascending; default: all).
 
     Raises `UsageError` if the name is unknown. Raises `DataError` if the job does not fit.
     """
@@ -93,7 +93,7 @@ def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
 def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement:
     """The placement in a file: one host for each rank, by number or name, in the order of ranks.
 
-    Raises `DataError` if there are not as many hosts as ranks, or the topology lacks one.
+    Raises `DataError` if the numbers of hosts and ranks differ, or the topology lacks a host.
     """
     lines = (line.split("#", 1)[0] for line in text.split("\n"))
     rows = [(i, word.strip(",")) for i, line in enumerate(lines, 1) for word in line.split()]
@@ -108,7 +108,7 @@ def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement
             "name the host of each rank, in order"
         )
     are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
-    # Hosts may have names that are numbers, but not their own numbers in the topology.
+    # The names of hosts can be numbers, other than the hosts' numbers in the topology.
     if are_numbers and set(words).isdisjoint(fabric.host_names):
         return Placement(_numbered_hosts(words, lines_of, fabric))
     host = host_finder(fabric)

@@ -1,4 +1,4 @@
-"""A topology from any known description: the notation, YAML, Slurm's files, what ``ibnetdiscover`` prints."""
+"""Read a topology from any known form: the notation, YAML, Slurm's files, or output of ``ibnetdiscover``."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _ASIDE = re.compile(
     r"Non-Chassis Nodes|Chassis [0-9]+( \(guid .*\))?|DR path .*"
     r"|(src/)?\w+\.c:[0-9]+; .*|ib(warn|panic|error): .*"
 )
-"""Headings of ``--grouping``, progress of ``--show``, and errors of single requests in between."""
+"""Headings of ``--grouping``, progress lines of ``--show``, and error messages of single requests."""
 _QUOTED = re.compile(r'"([^"]*)"')
 _IN_SWITCH = "Aggregation Node"
 
@@ -71,15 +71,15 @@ def is_ibnetdiscover(text: str) -> bool:
 
 @dataclass(frozen=True)
 class Wiring:
-    """Links of each node by port, and the names of nodes by what other tools print of them.
+    """Links of each node by port, and names of nodes by the identifiers that other tools print.
 
     Parameters
     ----------
     neighbours : mapping of (str, int) to str
-        Name of the node at the other end of each port, by the names that `parse` gives users.
+        Name of the node at the other end of each port, with the names of `parse_ibnetdiscover`.
     by_title, by_guid : mapping of str to str
-        Name of each node by its description, if no other has it, and by the 16 digits of its GUID or of
-        one of its ports'.
+        Name of each node by its description, if it is unique, and by the 16 digits of its GUID or of a port's
+        GUID.
     """
 
     neighbours: Mapping[tuple[str, int], str]
@@ -87,12 +87,12 @@ class Wiring:
     by_guid: Mapping[str, str]
 
     def name(self, title: str, guid: str) -> str:
-        """Name of a node with this description, or else GUID; "" of an unknown one."""
+        """Name of the node with this description, else with this GUID; "" if unknown."""
         return self.by_title.get(title) or self.by_guid.get(guid.removeprefix("0x").lower().zfill(16), "")
 
 
 def wiring(text: str, source: str) -> Wiring:
-    """Ports and names of a fabric; parameters and errors as of `parse`."""
+    """Ports and names of a fabric; parameters and errors as in `parse_ibnetdiscover`."""
     nodes = _nodes(text, source)
     labels = _labels(nodes)
     titles = Counter(node.title or name for name, node in nodes.items())
@@ -120,10 +120,10 @@ def wiring(text: str, source: str) -> Wiring:
 def parse_ibnetdiscover(text: str, source: str) -> Graph:
     """Switches and hosts (channel adapters) of a fabric.
 
-    A host's name is the first word of its description if no other host has it, else the whole description if
-    that is unique, else its GUID. Reduction units inside switches are left out.
+    A host's name is the first word of its description if that is unique, else the whole description if that
+    is unique, else its GUID. Reduction units inside switches are left out.
 
-    Raises `DataError` with the line, if the text cannot be read, is cut off or contradicts itself.
+    Raises `DataError`, with the line, if the text is malformed, cut off or contradicts itself.
     """
     nodes = _nodes(text, source)
     for name in [name for name, node in nodes.items() if node.kind != "Switch" and _IN_SWITCH in node.title]:
@@ -169,7 +169,7 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
                 f"{where}: {shown(line)} is not a line of ibnetdiscover, or is cut off: run it again"
             )
     if not nodes:
-        raise DataError(f"{source}: no line with Switch or Ca: give what ibnetdiscover printed")
+        raise DataError(f"{source}: no line with Switch or Ca: give output of ibnetdiscover")
     return nodes
 
 
@@ -184,7 +184,7 @@ def _rate_bps(comment: str, where: str) -> float | None:
 
 
 def _check_both_ends(nodes: dict[str, _Node], name: str, source: str) -> None:
-    """Check that each link is listed at both of its ends, which it is unless the output was cut off."""
+    """Check that each link is listed at both of its ends: otherwise the output was cut off."""
     for port, (other, other_port, _) in nodes[name].links.items():
         back = nodes[other].links.get(other_port) if other in nodes else None
         if back is None or back[:2] != (name, port):
@@ -205,10 +205,10 @@ def _labels(nodes: dict[str, _Node]) -> dict[str, str]:
 
 
 def ibnetdiscover_text(topology: Topology) -> str:
-    """An XGFT in the form of ``ibnetdiscover``'s output, which ``ibsim`` takes for its fabric.
+    """An XGFT in the form of ``ibnetdiscover``'s output, which ``ibsim`` accepts as its fabric.
 
-    Names are those of `core.network.node_name`, ports those of `core.network` plus 1. Speeds are left to
-    ``ibsim``.
+    Names are those of `core.network.node_name`, ports those of `core.network` plus 1. Speeds are left out, so
+    ``ibsim`` uses its own.
     """
     rows: list[list[list[str]]] = [
         [[] for _ in range(topology.n_nodes(level))] for level in range(topology.height + 1)
@@ -224,7 +224,7 @@ def ibnetdiscover_text(topology: Topology) -> str:
 
 
 def _add_links(topology: Topology, level: int, rows: list[list[list[str]]]) -> None:
-    """Lines of the links below a level, at both ends."""
+    """Add the lines of the links below a level, at both ends."""
     ends, ports = link_ends(topology, level - 1), link_ports(topology, level - 1)
     n_down = topology.m[level - 2] if level > 1 else 0
     links = zip(*(array.tolist() for array in (*ends, *ports)), strict=True)
@@ -241,10 +241,10 @@ _KEYS = {"switchname", "switches", "nodes", "linkspeed"}
 def parse(text: str, source: str) -> Graph:
     """Switches and hosts of a ``topology.conf``.
 
-    Slurm requires a single path between two switches, so most files have one switch for all roots, and lack
-    the number of up-links. ``LinkSpeed`` has no unit and is not used.
+    Slurm requires a single path between two switches, so most files have one switch in place of all roots,
+    and lack the number of up-links. ``LinkSpeed`` has no unit and is not used.
 
-    Raises `DataError` with the line, if the file cannot be read or contradicts itself.
+    Raises `DataError`, with the line, if the file is malformed or contradicts itself.
     """
     lines = ((line, f"{source}, line {number}") for number, line in slurm_lines(text))
     rows = [(where, *_row(line, where)) for line, where in lines]
@@ -254,7 +254,7 @@ def parse(text: str, source: str) -> Graph:
 
 
 _SlurmRow = tuple[str, str, list[str], list[str]]
-"""Place of a switch's description, its name, the switches below it, and its hosts."""
+"""Position of a switch's description in the file, its name, the switches below it, and its hosts."""
 
 
 def _graph_of_rows(rows: Sequence[_SlurmRow]) -> Graph:
@@ -286,7 +286,7 @@ def _check_names(
 
 
 def slurm_lines(text: str) -> list[tuple[int, str]]:
-    """Numbered lines of a file of Slurm without comments and empty ones; a final backslash continues one."""
+    """Numbered lines of a Slurm file without comments and empty lines; a final backslash continues a line."""
     lines: list[tuple[int, str]] = []
     start, joined = 1, ""
     for number, line in enumerate(text.split("\n"), 1):
@@ -334,7 +334,7 @@ def _switch(
 
 
 def _graph(children: dict[str, list[str]], hosts: dict[str, None], places: Mapping[str, str]) -> Graph:
-    """The graph with links in both directions; those to parents are in the order of the lines."""
+    """The graph with links in both directions; links to parents are in the order of the file's lines."""
     levels = dict.fromkeys(hosts, 0)
     try:
         for switch in graphlib.TopologicalSorter(children).static_order():
@@ -352,11 +352,12 @@ def _graph(children: dict[str, list[str]], hosts: dict[str, None], places: Mappi
 
 
 def parse_slurm_yaml(data: list[Any], source: str) -> tuple[str, Graph]:
-    """Name, switches and hosts of the cluster's topology in the data of a ``topology.yaml`` (Slurm 25.05).
+    """Name and graph of the cluster's topology in the data of a ``topology.yaml`` (Slurm 25.05).
 
-    That is the first one with ``cluster_default: true``, or the only one.
+    The cluster's topology is the first with ``cluster_default: true``, or the only one.
 
-    Raises `DataError` if the data has another form, no topology is the cluster's, or it has no switches.
+    Raises `DataError` if the data has another form, the cluster's topology is not marked, or it has no
+    switches.
     """
     named = [_keys_of(entry, "topology", _TOPOLOGY_KEYS, source) for entry in data]
     chosen = [entry for entry in named if str(entry.get("cluster_default")).lower() == "true"]
@@ -384,7 +385,7 @@ _TOPOLOGY_KEYS = {"topology", "cluster_default", "tree", "block", "flat"}
 
 
 def _keys_of(entry: Any, first: str, known: Container[str], where: str) -> dict[str, Any]:
-    """An entry of a list, whose values are texts but for those of topologies."""
+    """Check an entry of a list: known keys only, with text values except for the data of topologies."""
     if not isinstance(entry, dict) or not isinstance(entry.get(first), str):
         raise DataError(f"{where}: {shown(str(entry))} is not an entry like {first}: name")
     for key, value in entry.items():
@@ -402,9 +403,9 @@ _YAML_KEYS = {"topology", "link_rate", "hosts"}
 
 
 def rate_bps(text: str) -> float:
-    """Bytes/s of a rate that a user wrote with its unit, like ``10 Gbit/s`` or ``1.25 GiB/s``.
+    """Bytes/s from a rate with its unit, for example ``10 Gbit/s`` or ``1.25 GiB/s``.
 
-    Raises `UsageError` if there is no number above 0, or no unit.
+    Raises `UsageError` if the text is not a number above 0 with a unit.
     """
     match = _RATE.fullmatch(text[:80])
     value = float(match.group(1)) * _PREFIX[match.group(2)] if match else 0.0
@@ -416,11 +417,11 @@ def rate_bps(text: str) -> float:
 
 
 def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
-    """The topology that a text describes in any known form.
+    """The fabric that a text describes in any known form.
 
-    Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is wrong, or there
-    are not as many capacities as levels. Raises `DataError` if the text has no known form, is damaged, or
-    describes a network that is not connected.
+    Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is malformed, or
+    the numbers of capacities and levels differ. Raises `DataError` if the text has no known form, is
+    damaged, or describes a network that is not connected.
     """
     lines = [line.split("#", 1)[0].strip() for line in text.split("\n")]
     lines = [line for line in lines if line]
@@ -445,7 +446,7 @@ def _of_slurm(graph: Graph, source: str, capacity_bps: float | Sequence[float]) 
 
 
 def _has_one_way_up(graph: Graph) -> bool:
-    """Whether the switches of a `topology.conf` are a tree."""
+    """Whether the switches of a `topology.conf` form a tree, with one link up from each."""
     switches = set(graph.ports).difference(graph.hosts)
     links = {frozenset((node, other)) for node in switches for other, _ in graph.ports[node]}
     return len([link for link in links if link <= switches]) == len(switches) - 1
@@ -459,9 +460,9 @@ def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]
 
 
 def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
-    """`read`, with link rates and up-links as a user writes them.
+    """`read`, with link rates and up-links as text from a user.
 
-    Raises `UsageError`, `DataError` as of `read`, `rate_bps` and `with_up_links`.
+    Raises `UsageError`, `DataError` as `read`, `rate_bps` and `with_up_links` do.
     """
     rates = [rate_bps(word) for word in link_rate.split(",")]
     fabric = read(text, source, rates[0] if len(rates) == 1 else rates)
@@ -476,7 +477,7 @@ def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None)
 def whole_numbers(name: str, text: str) -> list[int]:
     """Whole numbers above 0, separated by commas.
 
-    Raises `UsageError` if a word is no such number.
+    Raises `UsageError` if an entry is not such a number.
     """
     words = text.split(",")
     for word in words:
@@ -488,7 +489,7 @@ def whole_numbers(name: str, text: str) -> list[int]:
 def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
     """The same tree with other numbers of up-links, which Slurm's files lack.
 
-    Raises `UsageError` if there are not `height` numbers, or one is out of range.
+    Raises `UsageError` if there are not `height` numbers, or a number is out of range.
     """
     topology = fabric.topology
     if not isinstance(topology, Topology):

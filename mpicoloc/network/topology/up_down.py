@@ -1,8 +1,8 @@
-"""Shortest routes that go up and then down, by tables of switches, if each link has an upper end.
+"""Switch tables for shortest routes that go up and then down, in a network whose links have an upper end.
 
-A packet that has gone down never goes up again, so packets cannot wait for each other in a circle (up*/down*
-routing). A table knows only the destination of a packet. So a switch sends all packets for a host either down
-or up, and a switch to which others send such packets down sends them down, too.
+In up*/down* routing a packet that has gone down never goes up again, which rules out deadlock. Tables are
+indexed by destination only, so a switch sends all packets for a host either down or up; and if one switch
+sends such packets down to another, that one must send them down too.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ Ints32 = NDArray[np.int32]
 Hops = NDArray[np.uint8]
 
 FAR = 255
-"""Hops to a host that cannot be reached; routes are shorter."""
+"""Number of hops that stands for an unreachable host; routes are shorter."""
 
 MAX_ROUTES = 1 << 28
-"""Most routes, switches times hosts, of a network; they take a GiB."""
+"""Most routes (switches times hosts) of a network; this many take 1 GiB."""
 
 
 def up_link(network: Levelled, level: int, number: int) -> int:
-    """Number of a link's upward direction among the directed links; downward is `n_links(level)` further.
+    """Number of a link's upward direction among directed links; the downward one is `n_links(level)` larger.
 
-    Directed links are numbered level by level from the hosts: all up, in the order of the levels' links, then
-    all down.
+    Directed links are numbered level by level from the hosts: on each level first all upward links, then all
+    downward links.
     """
     return 2 * sum(network.n_links(below) for below in range(level)) + number
 
@@ -61,7 +61,7 @@ def directed_links(network: Levelled) -> DirectedLinks:
 
 @dataclass(frozen=True)
 class Tables:
-    """Directed links by which hosts and switches send; a set s of links to choose from is written -1 - s.
+    """Directed links by which hosts and switches send; the entry -1 - s stands for a choice of links, set s.
 
     Shapes: `first` (n_hosts,), `next` (n_switches, n_hosts).
     """
@@ -72,7 +72,7 @@ class Tables:
 
 
 class _Ways:
-    """Live links of each node in the order of their numbers, and the switches in the order of their ranks."""
+    """Live links of each node in order of number, and switches in order of rank."""
 
     def __init__(self, n_hosts: int, links: DirectedLinks, is_alive: NDArray[np.bool_], rank: Ints) -> None:
         self.n_hosts = n_hosts
@@ -81,10 +81,10 @@ class _Ways:
         self.ups = _by_node(links.begin, is_alive & links.is_up, len(rank))
         self.downs = _by_node(links.begin, is_alive & ~links.is_up, len(rank))
         order = np.argsort(rank, kind="stable")
-        self.switches: list[int] = order[order >= n_hosts].tolist()  # each after those below it
+        self.switches: list[int] = order[order >= n_hosts].tolist()  # each switch after those below it
 
     def hops_down(self) -> Hops:
-        """Links on the way down from each switch to each host, shape (n_switches, n_hosts)."""
+        """Number of links on the way down from each switch to each host, shape (n_switches, n_hosts)."""
         hops = np.full((len(self.switches), self.n_hosts), FAR, np.uint8)
         for switch in self.switches:
             row = hops[switch - self.n_hosts]
@@ -95,7 +95,7 @@ class _Ways:
         return hops
 
     def hops(self, down: Hops) -> Hops:
-        """Links on the shortest way from each switch, down or first up."""
+        """Number of links on the shortest way from each switch, down only or up first."""
         hops = down.copy()
         for switch in reversed(self.switches):
             self._shorten_by_ups(switch, hops)
@@ -108,9 +108,9 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Mend routes that go down to a switch which sends up: then all that can send down to that host do.
+        """Correct routes that go down to a switch which sends up: for that host, send down wherever possible.
 
-        Only networks with several links in a row inside a level have such routes.
+        Only networks with several consecutive links inside a level have such routes.
         """
         both = np.flatnonzero(((hops < down) & (down < FAR)).any(axis=0))
         if not len(both):
@@ -145,9 +145,9 @@ def _by_node(begin: Ints32, chosen: NDArray[np.bool_], n_nodes: int) -> list[Int
 
 
 def tables(network: Levelled, links: DirectedLinks, is_alive: NDArray[np.bool_]) -> Tables:
-    """The routes of a network over those of its links that are alive.
+    """The routes of a network over its live links.
 
-    Raises `Unreachable` if no route leads from a host to another one.
+    Raises `Unreachable` if a host has no route to another host.
     """
     n_hosts, rank = network.n_hosts, network.rank
     ways = _Ways(n_hosts, links, is_alive, rank)
@@ -162,7 +162,7 @@ def tables(network: Levelled, links: DirectedLinks, is_alive: NDArray[np.bool_])
 
 
 def _first_links(ways: _Ways, host: int, hops: Hops) -> Ints:
-    """Links of a host that lead to all others."""
+    """Links of a host that lead to all other hosts."""
     ups = ways.ups[host]
     lost = hops[ways.end[ups] - ways.n_hosts] == FAR
     lost[:, host] = False
@@ -172,7 +172,7 @@ def _first_links(ways: _Ways, host: int, hops: Hops) -> Ints:
 
 
 class Unreachable(DataError):
-    """A host from which no route leads to another one."""
+    """A host has no route to another host."""
 
     def __init__(self, src: int, dst: int) -> None:
         super().__init__(f"host {src} cannot reach host {dst}")
@@ -187,10 +187,10 @@ def _entry(links: Ints, sets: list[Ints32]) -> int:
 
 
 def _fill(ways: _Ways, switch: int, known: tuple[Hops, Hops], row: Ints32, sets: list[Ints32]) -> None:
-    """The entries of a switch for each host, and the sets that they need."""
+    """Fill a switch's entries for all hosts, and add the sets of links that they need."""
     down, hops = known
     n_hosts, own = ways.n_hosts, switch - ways.n_hosts
-    row[:] = ways.own[switch][0]  # for hosts that it cannot reach
+    row[:] = ways.own[switch][0]  # for unreachable hosts
     goes_up = hops[own] < down[own]
     downs, ups = ways.downs[switch], ways.ups[switch]
     is_last = ways.end[downs] < n_hosts
@@ -210,7 +210,7 @@ def _fill(ways: _Ways, switch: int, known: tuple[Hops, Hops], row: Ints32, sets:
 
 
 def _distinct(columns: NDArray[np.bool_]) -> tuple[NDArray[np.bool_], Ints]:
-    """Distinct columns, and the number of each column among them; quick if all are equal, as most are."""
+    """Distinct columns, and each column's index among them; fast in the usual case that all are equal."""
     if (columns == columns[:, :1]).all():
         return columns[:, :1], np.zeros(columns.shape[1], dtype=np.int64)
     which = np.zeros(columns.shape[1], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Strict reader of YAML. Imported only to read YAML, because a compute node may have no PyYAML."""
+"""Strict reader of YAML. Imported only to read YAML, because compute nodes can lack PyYAML."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpicoloc.errors import DataError
 
 
 class _Loader(yaml.BaseLoader):
-    """Refuses duplicate keys, of which PyYAML silently takes the last."""
+    """Refuses duplicate keys; PyYAML silently takes the last one."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping of a node."""
@@ -26,10 +26,10 @@ class _Loader(yaml.BaseLoader):
 def load(text: str, source: str) -> Any:
     """The data of a text, in which every scalar is a str.
 
-    Raises `DataError` if the text is no valid YAML.
+    Raises `DataError` if the text is not valid YAML.
     """
     try:
-        # BaseLoader leaves every scalar as text, and guesses no number, date or "no".
+        # BaseLoader leaves every scalar as text, and does not convert numbers, dates or "no".
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1

@@ -1,4 +1,4 @@
-"""Algorithms of collectives: trees, those with a root, reductions, and those with neither."""
+"""Algorithms of collectives: with a root, with a reduction, and with neither; and the trees that they use."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ def chain(p: int) -> Array:
 
 
 def binomial(p: int) -> Array:
-    """Binomial tree; the parent's number is the child's without its highest bit (Open MPI's ``bmtree``)."""
+    """Binomial tree: the parent's number is the child's without its highest bit (Open MPI's ``bmtree``)."""
     v = _ranks(p)
     high = np.int64(1) << (np.frexp(np.maximum(v, 1).astype(np.float64))[1].astype(np.int64) - 1)
     return _with_root(v - high)
 
 
 def in_order_binomial(p: int) -> Array:
-    """Binomial tree of neighbouring ranks; the parent's number is the child's without its lowest bit."""
+    """Binomial tree of neighbouring ranks: the parent's number is the child's with the lowest bit cleared."""
     v = _ranks(p)
     return _with_root(v - low_bit(v))
 
@@ -72,7 +72,7 @@ def k_nomial(p: int, radix: int) -> Array:
 
 
 def binary(p: int) -> Array:
-    """Binary tree, numbered level by level; even and odd ranks are in different halves."""
+    """Binary tree numbered level by level, with even and odd ranks in different halves."""
     v = _ranks(p)
     level = np.frexp((v + 1).astype(np.float64))[1].astype(np.int64) - 1
     width = np.int64(1) << np.maximum(level - 1, 0)  # of the level above
@@ -138,7 +138,7 @@ def bcast_split_binary(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def part_sizes(call: Collective) -> Array:
-    """Items of each rank if a buffer is scattered in equal parts, of which the last may be shorter."""
+    """Items of each rank if a buffer is scattered in equal parts, except for a shorter or empty end."""
     part = -(-call.n_items // call.n_ranks)
     return np.clip(call.n_items - call.ranks * part, 0, part)
 
@@ -154,7 +154,7 @@ def _scatter_of_bcast(call: Collective) -> Rounds:
     span = np.minimum(low_bit(v), call.n_ranks - v)
     parts = part_sizes(call)
     n_items = circular_sums(parts, v, span)
-    if not call.is_blocking:  # in MPICH a rank's first child then gets all up to the buffer's end
+    if not call.is_blocking:  # in MPICH's nonblocking bcast a first child gets all up to the buffer's end
         first = 2 * low_bit(v) == low_bit(v - low_bit(v))
         n_items = np.where(first, np.maximum(call.n_items - v * parts[0], 0), n_items)
     nonempty = n_items > 0
@@ -187,7 +187,7 @@ def bcast_scatter_doubling(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def _relays(p: int, mask: int) -> Iterator[tuple[Array, Array]]:
-    """Ranks that send what they got in a round on to those without a partner, by halving the distance."""
+    """Ranks that forward the data of a round to ranks without a partner, halving the distance each time."""
     v = np.arange(p)
     own_tree, other_tree = v & ~(mask - 1), (v ^ mask) & ~(mask - 1)
     for step in reversed(powers_of_two_below(mask)):
@@ -236,7 +236,7 @@ def gather_binomial(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def reversed_messages(gather: Algorithm) -> Algorithm:
-    """The same messages in the other direction, which makes a scatter of a gather."""
+    """The same messages in the other direction, which turns a gather into a scatter."""
 
     def other(call: Collective, library: Library) -> Messages:
         messages = gather(call, library)
@@ -255,16 +255,16 @@ scatter_without_empty = reversed_messages(gather_without_empty)
 
 
 Halving = Generator[tuple[ArrayLike, ...], None, list[tuple[int, Array]]]
-"""Messages, and at the end of every round the distance and the items that each folded rank keeps."""
+"""Yields messages; returns for each round its distance and the items that each folded rank keeps."""
 
 
 class Folded:
-    """A power of two of ranks that remain after the first 2r ranks were folded in pairs, of which r leave.
+    """The power of two of ranks that remain after the first 2r ranks are folded into r.
 
     Parameters
     ----------
     p : int
-        Ranks.
+        Number of ranks.
     odd_stays : bool
         Whether the odd rank of a pair stays; otherwise the even one.
     """
@@ -279,11 +279,11 @@ class Folded:
         self.leaves = self.stays - 1 if odd_stays else self.stays + 1
 
     def real(self, v: Array) -> Array:
-        """Ranks of the call with these numbers among those that stay."""
+        """Ranks in the call, from numbers among the ranks that stay."""
         return np.where(v < self.n_pairs, 2 * v + self.odd_stays, v + self.n_pairs)
 
     def sums(self, parts: Array, first: Array, n: int) -> Array:
-        """Items of `n` folded ranks from `first` on, including those of the ranks that left."""
+        """Items of `n` folded ranks from `first` on, including the items of ranks folded into them."""
         ends = np.concatenate([[0], np.cumsum(parts)])
         edge = np.minimum(np.arange(self.n + 1), self.n_pairs) + np.arange(self.n + 1)
         return ends[edge[first + n]] - ends[edge[first]]
@@ -291,7 +291,7 @@ class Folded:
 
 @algorithm
 def allreduce_doubling(call: Collective, v: Array, p: int) -> Rounds:
-    """Recursive doubling with the whole buffer; the even rank of a folded pair waits for the result."""
+    """Recursive doubling with the whole buffer; the even rank of each folded pair only gets the result."""
     folded = Folded(p, odd_stays=True)
     yield folded.leaves, folded.stays, call.n_items
     for distance in powers_of_two_below(folded.n):
@@ -333,7 +333,7 @@ def _fold_halves(folded: Folded, n_items: int) -> Rounds:
 
 
 def _halve(folded: Folded, n_items: int) -> Halving:
-    """Recursive vector halving with distance doubling; returns what each rank keeps in each round."""
+    """Recursive vector halving with distance doubling; returns the items that ranks keep in each round."""
     rounds = []
     window = np.full(folded.n, n_items, dtype=np.int64)
     for distance in powers_of_two_below(folded.n):
@@ -371,11 +371,11 @@ def reduce_rabenseifner(call: Collective, library: Library) -> Rounds:
 
 
 def _gather_to_root(folded: Folded, rounds: list[tuple[int, Array]], root: int) -> Rounds:
-    """Undo the rounds from the last on: ranks not in the root's half send all that they have to a partner."""
+    """Undo the rounds, last one first: ranks outside the root's half send all their data to a partner."""
     real, v_root = folded.rank.copy(), root - folded.n_pairs
     if root < 2 * folded.n_pairs:
         v_root = root // 2
-        if root % 2:  # the root had left: it takes the place of the first rank
+        if root % 2:  # the root was folded: it takes the place of the first rank
             yield 0, root, rounds[-1][1][0]
             real[0], v_root = root, 0
     waiting = np.ones(folded.n, dtype=bool)
@@ -399,9 +399,9 @@ def _halvings(folded: Folded) -> Iterator[tuple[int, int, Ints, Ints]]:
 
 
 def _halve_blocks(folded: Folded, call: Collective) -> Halving:
-    """As `_halve`, for a buffer that is cut into a block for each folded rank beforehand."""
+    """As `_halve`, for a buffer that is first divided into one block for each folded rank."""
     sizes = block_sizes(call.n_items, folded.n)
-    if not call.is_blocking:  # the last one takes what is left over
+    if not call.is_blocking:  # the last block takes the remainder
         sizes = np.append(np.full(folded.n - 1, sizes[-1]), call.n_items - sizes[-1] * (folded.n - 1))
     ends = np.concatenate([[0], np.cumsum(sizes)])
     rounds = []
@@ -413,7 +413,7 @@ def _halve_blocks(folded: Folded, call: Collective) -> Halving:
 
 @algorithm
 def allreduce_halving_blocks(call: Collective, v: Array, p: int) -> Rounds:
-    """Rabenseifner's algorithm as in MPICH: pairs fold the whole buffer, and blocks are cut beforehand."""
+    """Rabenseifner's algorithm as in MPICH: pairs fold the whole buffer, divided into blocks first."""
     folded = Folded(p, odd_stays=True)
     yield folded.leaves, folded.stays, call.n_items
     for distance, kept in reversed((yield from _halve_blocks(folded, call))):
@@ -432,7 +432,7 @@ def reduce_halving_blocks(call: Collective, v: Array, p: int) -> Rounds:
 
 @algorithm
 def reduce_scatter_pairs(call: Collective, v: Array, p: int) -> Rounds:
-    """Each rank sends to each other rank its part."""
+    """Each rank sends to every other rank that rank's part."""
     for step in range(1, p):
         yield v, (v + step) % p, call.parts[(v + step) % p]
 
@@ -446,7 +446,7 @@ def reduce_scatter_ring(call: Collective, v: Array, p: int) -> Rounds:
 
 @algorithm
 def reduce_scatter_halving(call: Collective, v: Array, p: int) -> Rounds:
-    """Recursive halving with distance halving; nothing is sent where a part is empty."""
+    """Recursive halving with distance halving; empty parts are not sent."""
     parts = call.parts
     folded = Folded(p, odd_stays=True)
     if parts.sum() == 0:
@@ -473,7 +473,7 @@ def reduce_scatter_butterfly(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def _send_parts_home(folded: Folded, parts: Array) -> Rounds:
-    """Each folded rank sends the parts that it has to the rank with reversed bits, and to that one's pair."""
+    """Each folded rank sends its parts to the rank with reversed bits, and to the rank folded into it."""
     n_bits = folded.n.bit_length() - 1
     home = np.zeros(folded.n, dtype=np.int64)
     for bit in range(n_bits):
@@ -487,7 +487,7 @@ def _send_parts_home(folded: Folded, parts: Array) -> Rounds:
 
 @composed
 def reduce_scatter_block_butterfly(call: Collective, library: Library) -> Rounds:
-    """A butterfly; a power of two of ranks permutes its parts first, so that each ends at its rank."""
+    """A butterfly; with a power of two of ranks, parts are permuted first, so that each ends at its rank."""
     if call.n_ranks != power_of_two_within(call.n_ranks):
         yield reduce_scatter_butterfly(call, library)
         return
@@ -519,19 +519,19 @@ def reduce_scatter_by_reduce(call: Collective, library: Library) -> Rounds:
     yield library.messages(call.with_(name, counts=call.counts, root=0))
 
 
-# Without root and reduction: allgather, all-to-all, barrier; and scan.
+# Collectives without root or reduction (allgather, all-to-all, barrier), and scan.
 
 
 @algorithm
 def allgather_ring(call: Collective, v: Array, p: int) -> Rounds:
-    """On a ring each rank sends all parts but that of the rank to which it sends."""
+    """On a ring, each rank sends all parts except the part of the rank that it sends to."""
     parts = call.parts
     yield v, (v + 1) % p, parts.sum() - parts[(v + 1) % p], p - 1
 
 
 @algorithm
 def allgather_bruck(call: Collective, v: Array, p: int) -> Rounds:
-    """In a round of distance d each rank sends the min(d, p-d) parts from its own on to rank - d."""
+    """In the round of distance d, each rank sends min(d, p-d) parts, starting with its own, to rank - d."""
     for distance in powers_of_two_below(p):
         n_parts = min(distance, p - distance)
         yield v, (v - distance) % p, circular_sums(call.parts, v, n_parts)
@@ -539,7 +539,7 @@ def allgather_bruck(call: Collective, v: Array, p: int) -> Rounds:
 
 @composed
 def allgather_doubling(call: Collective, library: Library) -> Rounds:
-    """Recursive doubling; Bruck's algorithm if the number of ranks is no power of two."""
+    """Recursive doubling; Bruck's algorithm if the number of ranks is not a power of two."""
     if call.n_ranks != power_of_two_within(call.n_ranks):
         yield allgather_bruck(call, library)
         return
@@ -554,7 +554,7 @@ def allgather_neighbours(call: Collective, library: Library) -> Rounds:
 
     Notes
     -----
-    All parts that a rank sends to one side are one range, whose sum is computed at once.
+    The parts that a rank sends to one side are consecutive, so their sum is computed directly.
     """
     if call.n_ranks % 2:
         yield allgather_ring(call, library)
@@ -580,7 +580,7 @@ def allgather_gather_bcast(call: Collective, library: Library) -> Rounds:
 
 @composed
 def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
-    """Gather to rank 0, and broadcast of everything as one item."""
+    """Gather to rank 0, and broadcast of the whole result as one item."""
     yield library.messages(call.with_("gatherv", counts=call.parts, root=0))
     total_bytes = int(call.parts.sum()) * call.item_bytes
     yield library.messages(call.with_("bcast", n_items=1, item_bytes=total_bytes, root=0))
@@ -588,14 +588,14 @@ def allgatherv_gather_bcast(call: Collective, library: Library) -> Rounds:
 
 @algorithm
 def alltoall_pairs(call: Collective, v: Array, p: int) -> Rounds:
-    """A message of each rank's part to each other; `mpicoloc.core.network.Exchange` is the lazy form."""
+    """Each rank sends its part to every other rank; `mpicoloc.core.network.Exchange` is the lazy form."""
     for step in range(1, p):
         yield v, (v + step) % p, call.parts
 
 
 @algorithm
 def alltoall_bruck(call: Collective, v: Array, p: int) -> Rounds:
-    """In a round of distance d each rank sends the parts whose distance has that bit to rank + d."""
+    """In the round of distance d, each rank sends to rank + d the parts whose distance has the bit d."""
     for distance in powers_of_two_below(p):
         n_parts = np.count_nonzero(v & distance)
         yield v, (v + distance) % p, call.n_items * n_parts
@@ -615,7 +615,7 @@ def barrier_along(tree: Callable[[int], Array]) -> Algorithm:
 
 @algorithm
 def barrier_doubling(call: Collective, v: Array, p: int) -> Rounds:
-    """Recursive doubling among a power of two of ranks; each other rank has one of them as its partner."""
+    """Recursive doubling among a power of two of ranks; each extra rank has one of these as its partner."""
     core = power_of_two_within(p)
     extra = np.arange(core, p)
     yield extra, extra - core, 0

@@ -1,4 +1,4 @@
-"""One collective operation, in one group of ranks or between two, and the messages of an algorithm for it."""
+"""A collective operation within a group of ranks or between two groups, and messages of its algorithms."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpicoloc.core.network import Traffic, total
 from mpicoloc.core.profile import Array
 
 DENSE_PAIRS_MAX = 4096
-"""Ranks up to which messages between all pairs are kept pair by pair; above, all are taken as equal."""
+"""Up to this many ranks, messages between all pairs are stored per pair; above, they count as equal."""
 
 
 @dataclass(frozen=True)
@@ -24,24 +24,24 @@ class Collective:
     Parameters
     ----------
     name : str
-        The MPI function in small letters, without ``MPI_``: ``bcast``.
+        The MPI function in lower case without ``MPI_``, for example ``bcast``.
     n_ranks : int
         Size of the communicator.
     n_items : int
-        Items of the buffer in ``bcast``, ``reduce``, ``allreduce``, ``scan`` and ``exscan``; of one rank's
-        part in ``gather``, ``scatter``, ``allgather``, ``alltoall`` and ``reduce_scatter_block``.
+        Items of the buffer in ``bcast``, ``reduce``, ``allreduce``, ``scan`` and ``exscan``; items of one
+        rank's part in ``gather``, ``scatter``, ``allgather``, ``alltoall`` and ``reduce_scatter_block``.
     item_bytes : int
-        Size of an item of the datatype: algorithms split buffers between items.
+        Size of an item of the datatype; algorithms split buffers only between items.
     root : int
         Rank of the root in the communicator.
     counts : ndarray of int64, shape (n_ranks,)
         Items of each rank's part in ``gatherv``, ``scatterv``, ``allgatherv`` and ``reduce_scatter``.
     commutes : bool
-        Whether the reduction commutes, as all predefined ones of MPI do.
+        Whether the reduction commutes, as all predefined MPI operations do.
     is_blocking : bool
-        False for the nonblocking function, for which libraries may use other algorithms.
+        False for the nonblocking function, for which libraries can use other algorithms.
     nodes : ndarray of int, shape (n_ranks,)
-        Node of each rank, for algorithms that depend on it; None: each rank has a node of its own.
+        Node of each rank, for algorithms that depend on nodes; None: each rank has a node of its own.
     """
 
     name: str
@@ -103,11 +103,11 @@ class Messages:
 
     @classmethod
     def of(cls, call: Collective, from_root: bool = False) -> Messages:
-        """Messages of this operation, none yet; `from_root`: ranks will be numbered from its root."""
+        """An empty collection for this operation; `from_root`: ranks are numbered from its root."""
         return cls(call.n_ranks, call.item_bytes, call.root if from_root else 0)
 
     def add(self, src: ArrayLike, dst: ArrayLike, n_items: ArrayLike, n_messages: ArrayLike = 1) -> None:
-        """Add `n_messages` with `n_items` in all for each pair; arguments are broadcast."""
+        """Add `n_messages` messages with `n_items` in total for each pair; arguments are broadcast."""
         rows = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src, dst, n_items, n_messages)))
         ranks = [np.atleast_1d(rows[i] + self.root) % self.n_ranks for i in (0, 1)]
         self.rows.append(
@@ -125,7 +125,7 @@ class Messages:
         return Messages(n_ranks, self.item_bytes, rows=rows)
 
     def traffic(self) -> Traffic:
-        """All messages together, by pair of ranks."""
+        """The sum of all messages, by pair of ranks."""
         if not self.rows:
             return Traffic.empty(self.n_ranks)
         src, dst, n_bytes, n_messages = (np.concatenate(column) for column in zip(*self.rows, strict=True))
@@ -160,7 +160,7 @@ def collected(call: Collective, rounds: Rounds, from_root: bool = False) -> Mess
 
 
 RoundsOfRanks = Callable[[Collective, Array, int], Rounds]
-"""Rounds of a call with its ranks, 0 to p-1, and p."""
+"""Returns the rounds of a call; further arguments are its ranks, 0 to p-1, and p."""
 
 
 def algorithm(rounds: RoundsOfRanks) -> Algorithm:
@@ -176,7 +176,7 @@ def rooted_algorithm(rounds: RoundsOfRanks) -> Algorithm:
 
 
 def composed(rounds: Callable[[Collective, Library], Rounds]) -> Algorithm:
-    """The algorithm with these rounds, some of which are those of other collectives."""
+    """The algorithm with these rounds, which can include the messages of other collectives."""
     return wraps(rounds)(lambda call, library: collected(call, rounds(call, library)))
 
 
@@ -186,7 +186,7 @@ def powers_of_two_below(n: int) -> list[int]:
 
 
 def power_of_two_within(n: int) -> int:
-    """The largest power of two that is not above n."""
+    """The largest power of two up to n."""
     return 1 << (n.bit_length() - 1)
 
 
@@ -210,14 +210,14 @@ def circular_sums(counts: Array, first: Array, n: ArrayLike) -> Array:
     return sums[start + np.asarray(n)] - sums[start]
 
 
-# Collectives on intercommunicators, between two groups of ranks: the blocking ones of Open MPI and MPICH.
+# Blocking collectives of Open MPI and MPICH on intercommunicators, between two groups of ranks.
 #
-# A profile records each group's side of a call; if the call has a root, only that of the group without root.
-# The first rank of a group is its leader: it collects the group's data and sends them to the other group,
-# whose leader distributes them.
+# A profile records each group's side of a call; if the call has a root, only the side of the group without
+# the root. The first rank of a group is its leader: it collects the group's data and sends them to the other
+# group, whose leader distributes them.
 
 _DIRECT_MIN_BYTES = 2048
-"""Bytes from which MPICH gathers directly to the root, and scatters directly from it."""
+"""From this size on, MPICH gathers directly to the root, and scatters directly from it."""
 
 
 @dataclass(frozen=True)
@@ -227,11 +227,11 @@ class IntercommSide:
     Parameters
     ----------
     call : Collective
-        On the local group; its root is a rank of the remote one.
+        The call on the local group; its root is a rank of the remote group.
     local, remote : ndarray of int64
-        Ranks of both groups, in the job.
+        Ranks of both groups, as numbered in the job.
     n_ranks : int
-        Ranks of the job.
+        Number of ranks of the job.
     node_of : ndarray of int, shape (n_ranks,)
         Node of each rank of the job.
     """
@@ -263,7 +263,7 @@ class IntercommSide:
         return self.call.n_bytes * len(self.local) >= _DIRECT_MIN_BYTES
 
     def within(self, library: Library, ranks: Array, name: str, n_items: int, **changes: Any) -> Messages:
-        """Messages of a collective within one of the groups, with its first rank as root."""
+        """Messages of a collective within one group, with the group's first rank as root."""
         nodes = self.node_of[ranks]
         inner = self.call.with_(
             name, n_ranks=len(ranks), n_items=n_items, root=0, is_blocking=True, nodes=nodes, **changes
@@ -282,7 +282,7 @@ IntercommAlgorithm = Callable[[IntercommSide, Library], list[Messages]]
 
 
 def _barrier(name: str, n_items: int, item_bytes: int) -> IntercommAlgorithm:
-    """A collective within the local group, an item to the other leader, and a broadcast of it there."""
+    """A collective within the local group, then an item to the other leader, who broadcasts it."""
 
     def phases(side: IntercommSide, library: Library) -> list[Messages]:
         return [
@@ -295,7 +295,7 @@ def _barrier(name: str, n_items: int, item_bytes: int) -> IntercommAlgorithm:
 
 
 def _allgatherv_open_mpi(side: IntercommSide, library: Library) -> list[Messages]:
-    """The first rank of a group gathers how much each rank of it sends, and then that."""
+    """The leader of a group gathers the number of items of each rank, and then the items."""
     n_items = side.n_all
     return [
         side.within(library, side.local, "gather", 1, item_bytes=4),
@@ -382,7 +382,7 @@ MPICH: Mapping[str, IntercommAlgorithm] = {
 
 
 def traffic(side: IntercommSide, library: Library, algorithms: Mapping[str, IntercommAlgorithm]) -> Traffic:
-    """Traffic of one group's side of a call; `algorithms` are those of the library, by name."""
+    """Traffic of one group's side of a call; `algorithms` has those of the library, by collective."""
     call = side.call
     if call.name != "barrier" and call.parts.sum() * call.item_bytes == 0:
         return Traffic.empty(side.n_ranks)

@@ -35,7 +35,7 @@ _UNEVEN = ("allgatherv", "reduce_scatter")
 _WITH_PARTS = ("gatherv", "scatterv", "alltoallv", "alltoallw")
 PARTS = ""
 _MAX_ROWS = 1 << 24
-"""Rows above which the parts of a sum are added up, which bounds the memory."""
+"""Above this number of rows, the parts of a sum are added up, to bound memory."""
 _NONBLOCKING = "between two groups of ranks, collectives that do not block are taken for blocking ones"
 
 
@@ -46,17 +46,17 @@ class JobTraffic:
     Attributes
     ----------
     traffic : TrafficSum
-        All of it.
+        All traffic that is known.
     n_unknown : int
-        Collectives that are not in it.
+        Number of collectives that are not in `traffic`.
     dropped_bytes : int
-        Bytes that ranks sent to, or received from, unknown ranks: of spawned jobs, or in rows for which the
-        tables had no room. The traffic has them if the other side recorded them.
+        Bytes that ranks sent to, or received from, unknown ranks: those of spawned jobs, or of rows for which
+        the tables had no room. `traffic` has these bytes only if the other side recorded them.
     notes : tuple of str
-        What is assumed, and what is missing.
+        Assumptions, and missing data.
     by_call : mapping of str to TrafficSum
-        The traffic of each collective function, by its name as in `Collective`. `PARTS` has that of all
-        functions with which each rank records its own parts.
+        The traffic of each collective function, by its name as in `Collective`. `PARTS` has the
+        traffic of all functions for which each rank records its own parts.
     """
 
     traffic: TrafficSum
@@ -71,7 +71,7 @@ def job_traffic(
 ) -> JobTraffic:
     """Traffic between the ranks of a job.
 
-    Shapes: `hosts` (n_ranks,). Raises `DataError` if there are not as many hosts as ranks.
+    Shapes: `hosts` (n_ranks,). Raises `DataError` if the numbers of hosts and ranks differ.
     """
     library, notes = library_of(mpi_library)
     nodes = _nodes(tables["ranks"], n_ranks) if hosts is None else np.asarray(hosts)
@@ -102,13 +102,13 @@ def job_traffic(
 
 
 def collective_of(call: str) -> str:
-    """Key of `JobTraffic.by_call` for an MPI function, if it is a collective one."""
+    """Key of `JobTraffic.by_call` for a collective MPI function."""
     name = _collective_name(call.removesuffix("_c"))[0]
     return PARTS if name.startswith("neighbor_") or name in _WITH_PARTS else name
 
 
 def _missing_notes(n_unknown: int, dropped_bytes: int) -> Iterator[str]:
-    """Notes on what is not in the traffic."""
+    """Notes on data that are missing in the traffic."""
     if n_unknown:
         yield (
             f"{n_unknown:,} collectives are not in the traffic: with ranks outside the job, or beyond "
@@ -143,7 +143,7 @@ def _add(
     traffic_sum: _TrafficAccumulator,
     exchanges: list[Exchange],
 ) -> bool:
-    """Add similar calls; those with messages between all pairs to `exchanges`. Returns False if unknown."""
+    """Add similar calls, all-pairs exchanges to `exchanges`. Returns False if their traffic is unknown."""
     known = [members.get(group) for group in (calls.group, calls.to_group) if group]
     if not calls.group or any(ranks is None for ranks in known) or calls.call.name not in openmpi.NONBLOCKING:
         return False
@@ -170,7 +170,7 @@ def _add_intercomm_side(
     library: Library,
     traffic_sum: _TrafficAccumulator,
 ) -> bool:
-    """Add one group's side of calls between two groups."""
+    """Add one group's side of calls between two groups. Returns False if their traffic is unknown."""
     algorithms = collective.OPEN_MPI if isinstance(library, OpenMPI) else collective.MPICH
     if len(ranks[0]) * len(ranks[1]) > _MAX_ROWS or call.name not in algorithms:
         return False
@@ -180,14 +180,12 @@ def _add_intercomm_side(
 
 
 def library_of(mpi_library: str) -> tuple[Library, list[str]]:
-    """The library with this version string, and notes on what is assumed of it."""
+    """The library with this version string, and notes on assumptions about it."""
     name = mpi_library.strip().lower()
     if name.startswith("open mpi"):
         return (OpenMPI5() if name.startswith("open mpi v5") else OpenMPI()), []
     is_known = name.startswith("mpich") and _OTHER_MPICH.search(name) is None
-    return MPICH(), [] if is_known else [
-        f"collectives as MPICH 4.0 makes them are assumed of {mpi_library!r}"
-    ]
+    return MPICH(), [] if is_known else [f"collectives as in MPICH 4.0 are assumed of {mpi_library!r}"]
 
 
 def point_to_point(peers: Table, n_ranks: int) -> Traffic:
@@ -195,8 +193,8 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
 
     Notes
     -----
-    Both ranks count a message, unless one had no room for it. So the larger one of bytes sent and bytes
-    received is right. Only the origin counts what it puts or gets.
+    Both ranks count a message, unless the table of one was full, so the larger of bytes sent and bytes
+    received is right. Puts and gets are counted only by the origin.
     """
     known = peers[_is_between_ranks(peers, n_ranks)]
     src, dst = known["src"], known["dst"]
@@ -260,7 +258,7 @@ def _rows_by_key(rows: Table, keys: Array) -> list[Table]:
 
 
 def _nodes(ranks: Table, n_ranks: int) -> Array:
-    """Node of each rank; a rank that is not in the profile gets a node of its own."""
+    """Node of each rank; a rank that the profile lacks gets a node of its own."""
     nodes = -1 - np.arange(n_ranks)
     known = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < n_ranks) & (ranks["i_node"] >= 0)]
     nodes[known["rank"]] = known["i_node"]
@@ -268,14 +266,14 @@ def _nodes(ranks: Table, n_ranks: int) -> Array:
 
 
 def _collective_name(call: str) -> tuple[str, bool]:
-    """Name of the collective, and whether it blocks. Persistent ones use the nonblocking algorithms."""
+    """Name of the collective, and whether it blocks. Persistent calls use the nonblocking algorithms."""
     match = _NAME.fullmatch(call)
     return (match.group(2).lower(), not match.group(1) and not match.group(3)) if match else (call, True)
 
 
 @dataclass(frozen=True)
 class _SimilarCalls:
-    """Calls with function, groups, root and size in common: how many, and with how many bytes in all."""
+    """Calls with the same function, groups, root and size class: their number, and their total bytes."""
 
     call: Collective
     group: int
@@ -301,7 +299,7 @@ def _similar_calls(rows: Table) -> Iterator[_SimilarCalls]:
         item_bytes = max(int(first["item_bytes"].max()), 1)
         counts = _own_parts(rows_of_key, item_bytes) if name in _UNEVEN else None
         to_group = int(first["to_group"][0])
-        if to_group and counts is not None:  # else what the group gets
+        if to_group and counts is not None:  # "bytes" is what the group receives
             n_bytes = int(rows_of_key["own_bytes"].sum())
         n_items = max(round(n_bytes / n / item_bytes), 1) if n_bytes else 0
         call = Collective(
@@ -319,7 +317,7 @@ def _own_parts(rows: Table, item_bytes: int) -> Array:
 
 
 def _on_ranks(call: Collective, ranks: Array, nodes: Array) -> Collective:
-    """The call on these ranks."""
+    """The call with these ranks as its communicator."""
     p = len(ranks)
     counts = (
         None if call.counts is None else np.resize(np.append(call.counts, np.zeros(p, dtype=np.int64)), p)
@@ -328,7 +326,7 @@ def _on_ranks(call: Collective, ranks: Array, nodes: Array) -> Collective:
 
 
 def _scaled(once: Traffic, call: Collective, calls: _SimilarCalls) -> Traffic:
-    """Traffic of all calls, from that of one call of mean size; it has the bytes that were recorded."""
+    """Traffic of all calls, scaled from one call of mean size so that its total matches recorded bytes."""
     items = call.n_items if call.counts is None else int(call.counts.sum())
     expected = calls.n * items * call.item_bytes
     ratio = calls.n if expected in (0, calls.n_bytes) else calls.n * (calls.n_bytes / expected)
@@ -336,7 +334,7 @@ def _scaled(once: Traffic, call: Collective, calls: _SimilarCalls) -> Traffic:
 
 
 class _TrafficAccumulator:
-    """A sum of traffic that is compacted whenever it gets large."""
+    """A sum of traffic that is compacted when it gets large."""
 
     def __init__(self, n_ranks: int) -> None:
         self.n_ranks = n_ranks
@@ -374,9 +372,9 @@ def hostnames(profile: Profile) -> list[str]:
 
 
 def timed_messages(profile: Profile) -> TimedMessages:
-    """The messages of a profile's trace, each of which is on its way while the call that sends it lasts.
+    """The messages of a profile's trace; each is in transit for the duration of the call that sends it.
 
-    Times are those of the first node's clock.
+    Times are by the first node's clock.
 
     Raises `DataError` if the profile has no trace.
     """
@@ -430,10 +428,10 @@ def call_rows(profile: Profile) -> CallRows:
 def timed_calls(
     rows: CallRows, by_call: Mapping[str, Rounds], call_sites: Table, n_ranks: int
 ) -> list[TimedCalls]:
-    """The collective calls among `rows`, with what each of them sent.
+    """The collective calls among `rows`, each with its share of the traffic.
 
     The bytes that a rank sends in calls of one function are divided among these calls in proportion to their
-    buffers. The part of calls that the trace lost is left out.
+    buffers. The share of calls that the trace lost is left out.
     """
     kinds = np.array([collective_of(name) for name in rows.names], dtype=object)[rows.kind]
     n_counted = {name: np.zeros(n_ranks) for name in by_call}
@@ -457,7 +455,7 @@ def timed_calls(
 
 
 def rank_offsets_s(profile: Profile) -> Floats:
-    """Clock of each rank's node minus that of the first node, s; 0 where it is not known."""
+    """Clock of each rank's node minus the first node's clock, s; 0 if unknown."""
     offsets_s = np.zeros(profile.job.n_ranks)
     ranks = profile.tables["ranks"]
     known = ranks[(ranks["rank"] >= 0) & (ranks["rank"] < len(offsets_s))]
@@ -466,7 +464,7 @@ def rank_offsets_s(profile: Profile) -> Floats:
 
 
 def node_offsets_s(profile: Profile, rows: Table) -> Floats:
-    """The same of the node of each of these rows."""
+    """Clock of the node of each row minus the first node's clock, s; 0 if unknown."""
     offsets_s = np.append(np.nan_to_num(profile.tables["nodes"]["clock_offset_s"]), 0.0)
     is_known = (rows["i_node"] >= 0) & (rows["i_node"] < len(offsets_s) - 1)
     return offsets_s[np.where(is_known, rows["i_node"], -1)]

@@ -1,4 +1,4 @@
-"""Algorithms that MPICH 4 chooses, and its collectives by node: device ch4, default settings."""
+"""Algorithms that MPICH 4 chooses, and its node-aware collectives: device ch4, default settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpicoloc.network.traffic.collective import (
 )
 
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
-"""Bytes up to which a broadcast is short, and from which it and other collectives are long."""
+"""Up to the first size a broadcast is short; from the second on, it and other collectives are long."""
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(algorithms.in_order_binomial),
@@ -71,7 +71,7 @@ def _allgather_algorithm(call: Collective) -> str:
 
 
 def _alltoall_algorithm(call: Collective) -> str:
-    """MPICH's rule says "fewer than 8", but release 4.0 compares wrongly if buffers matter, too."""
+    """MPICH documents a limit of 8 ranks, but release 4.0 compares wrongly if the buffer size counts too."""
     is_short = call.n_bytes <= (256 if call.is_blocking else 2048)
     return "alltoall bruck" if call.n_ranks > 8 and is_short else "alltoall pairs"
 
@@ -126,7 +126,7 @@ class MPICH:
             if nodes.act_for_ranks(call):
                 return collected(call, by_node(self, call, nodes))
         algorithm = self.algorithm(call)
-        if "scatter," in algorithm:  # cuts bytes, not items
+        if "scatter," in algorithm:  # these algorithms split between bytes, not items
             call = call.with_(call.name, n_items=call.n_bytes, item_bytes=1)
         return ALGORITHMS[algorithm](call, self)
 
@@ -144,7 +144,7 @@ class _Nodes:
         self.others = np.setdiff1d(np.arange(len(nodes)), self.leaders)
 
     def up(self, n_items: int) -> tuple[Array, Array, int]:
-        """Messages of every rank to the first one of its node."""
+        """Messages of every other rank to the first rank of its node."""
         return self.others, self.leaders[self.node[self.others]], n_items
 
     def down(self, n_items: int) -> tuple[Array, Array, int]:
@@ -188,7 +188,7 @@ def _barrier(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
 
 
 def _reduce(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
-    """To the first rank of the root's node; a blocking call with a long buffer: to that of the first node."""
+    """Reduce to the first rank of the root's node, or of node 0 in a blocking call with a long buffer."""
     i_node = int(nodes.node[call.root]) if call.n_bytes <= 2048 or not call.is_blocking else 0
     yield nodes.up(call.n_items)
     yield nodes.between(library, call, "reduce", i_node)
@@ -196,7 +196,7 @@ def _reduce(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
 
 
 def _scan(library: MPICH, call: Collective, nodes: _Nodes) -> Rounds:
-    """Within nodes, among nodes, and the sum of each node to the next."""
+    """Scan within nodes, then among nodes; the sum of each node goes to the next."""
     yield nodes.up(call.n_items)
     yield nodes.between(library, call, "scan")
     yield nodes.leaders[:-1], nodes.leaders[1:], call.n_items

@@ -1,10 +1,10 @@
 """Algorithms that Open MPI chooses: the fixed decisions of ``coll/tuned``, releases 4.1 and 5.0.
 
-A line of a table is for numbers of ranks below its first word (``-``: all others). Pairs ``bytes:algorithm``
-follow, for sizes below these bytes, and then the algorithm for all larger sizes. Algorithms have the numbers
-of the parameters ``coll_tuned_<collective>_algorithm``. By default, messages are not segmented. The size is
-that of the whole buffer (``bcast``, ``reduce``, ``allreduce``, ``reduce_scatter``), or of one part (others;
-``allgatherv``: the mean part).
+A line of a table applies to numbers of ranks below its first word (``-``: all larger numbers). Then come
+pairs ``bytes:algorithm``, each for sizes below these bytes, and the algorithm for all larger sizes.
+Algorithms have the numbers of the parameters ``coll_tuned_<collective>_algorithm``. By default, messages are
+not segmented. The size is the size of the whole buffer (``bcast``, ``reduce``, ``allreduce``,
+``reduce_scatter``), or of one part (other collectives; ``allgatherv``: the mean part).
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ NONBLOCKING: Mapping[str, Algorithm] = {
 # Collectives of Open MPI 5 on several nodes: its component ``coll/han`` over ``tuned`` and ``libnbc``.
 #
 # Each consists of collectives within nodes (*low*: all ranks of a node) and among nodes (*up*: the ranks with
-# the same local number). Long buffers are sent in segments, of which the first may use another algorithm.
+# the same local number). Long buffers are sent in segments; the first segment can use another algorithm.
 
 
 _SEGMENT_BYTES = 65536
@@ -126,7 +126,7 @@ _PHASES: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "scatter": (("up", "scatter", "node"), ("low", "scatter", "part")),
     "barrier": (("low", "barrier", "part"), ("up", "barrier", "part"), ("low", "barrier", "part")),
 }
-"""Steps of each collective: level, collective there, and whether it moves a rank's, a node's or all parts."""
+"""Steps of each collective: level, collective on it, and its data: a rank's part, a node's, or all parts."""
 _ON_UNEVEN_NODES = ("allreduce", "barrier")
 
 
@@ -136,9 +136,9 @@ class Levels:
     Parameters
     ----------
     call : Collective
-        With the node of each rank.
+        The call, with the node of each rank.
     library : Library
-        Determines the messages of the collectives on each level.
+        Library that determines the messages of the collectives on each level.
     """
 
     def __init__(self, call: Collective, library: Library) -> None:
@@ -182,7 +182,7 @@ class Levels:
 
 
 def messages(call: Collective, library: Library) -> Messages | None:
-    """Messages of a call; None if the component leaves it to others."""
+    """Messages of a call; None if ``coll/han`` does not handle it."""
     if call.nodes is None or not call.is_blocking or call.name not in _PHASES or not call.commutes:
         return None
     levels = Levels(call, library)
@@ -418,7 +418,7 @@ ALGORITHMS: Mapping[str, Mapping[int, Algorithm]] = {
         4: algorithms.barrier_dissemination,
         6: algorithms.barrier_along(algorithms.in_order_binomial),
     },
-    # not in `tuned`: of `coll/basic`
+    # not in `coll/tuned`: these come from `coll/basic`
     "gatherv": {1: algorithms.gather_without_empty},
     "scatterv": {1: algorithms.scatter_without_empty},
     "scan": {1: algorithms.scan_linear},
@@ -437,7 +437,7 @@ def _lines(table: str) -> tuple[tuple[float, tuple[tuple[float, int], ...]], ...
 
 
 def _size_bytes(call: Collective) -> int:
-    """The size on which the decision depends."""
+    """The size that determines the algorithm."""
     whole = int(call.parts.sum()) * call.item_bytes
     if call.name == "reduce_scatter":
         return whole

@@ -1,4 +1,4 @@
-"""Programs of ranks, written operation by operation, or collective by collective."""
+"""Build programs of ranks from single operations or whole collectives."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _NAMES = (
 COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
 EXCHANGES = ("MPI_Sendrecv", "MPI_Sendrecv_replace")
 CALLS = COLLECTIVES + EXCHANGES
-"""Calls of several operations: each has the call's number here, from 1 on, in `flags` >> `CALL_SHIFT`."""
+"""Calls of several operations, which have the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
 FIRST, CALL_SHIFT = 8, 8
-"""Flag of the first operation of such a call. The simulator reads neither."""
+"""Flag of the first operation of such a call, and shift of the call's number; the simulator ignores both."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]
 
 
@@ -43,13 +43,13 @@ class RankPrograms:
     Parameters
     ----------
     name : str
-        Of the job.
+        Name of the job.
     programs : tuple of ndarray
-        Programs, each of one or more ranks.
+        Programs, each run by one or more ranks.
     program_of_rank : ndarray of int, shape (n_ranks,)
         Index of each rank's program.
     notes : tuple of str
-        What is assumed, and what is missing.
+        Assumptions, and missing data.
     """
 
     name: str
@@ -59,14 +59,14 @@ class RankPrograms:
 
     @property
     def n_ranks(self) -> int:
-        """Ranks of the job."""
+        """Number of ranks of the job."""
         return len(self.program_of_rank)
 
 
 class ProgramBuilder:
-    """One program, to which operations are added; times are whole ns, sizes bytes.
+    """Builds one program by adding operations; times are in whole ns, sizes in bytes.
 
-    A request is a slot in the rank's table; `free_slot` is the lowest above all that are in use.
+    A request is a slot in the rank's table; `extend` puts the requests of a block above all slots in use.
     """
 
     def __init__(self) -> None:
@@ -83,27 +83,27 @@ class ProgramBuilder:
             self.raw(Operation.COMPUTE, value=duration_ns)
 
     def send(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
-        """Send, and go on when MPI lets a sender go on."""
+        """Blocking send: return when MPI lets the sender go on."""
         self.raw(Operation.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def recv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
-        """Receive, and go on when the message is there."""
+        """Blocking receive: return when the message has arrived."""
         self.raw(Operation.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def isend(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
-        """Begin to send; returns the request."""
+        """Start a send; returns the request."""
         slot = self._claim()
         self.raw(Operation.ISEND, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
 
     def irecv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
-        """Begin to receive; returns the request."""
+        """Start a receive; returns the request."""
         slot = self._claim()
         self.raw(Operation.IRECV, peer=peer, tag=tag, comm=comm, request=slot, value=n_bytes, flags=flags)
         return slot
 
     def wait_all(self, requests: Sequence[int]) -> None:
-        """Wait for requests; those with neighbouring slots in one operation."""
+        """Wait for requests, with one operation for each run of consecutive slots."""
         slots = np.unique(np.asarray(requests, np.int64))
         for run in np.split(slots, np.flatnonzero(np.diff(slots) != 1) + 1):
             if len(run) == 1:
@@ -115,20 +115,20 @@ class ProgramBuilder:
 
     @contextlib.contextmanager
     def call(self, name: str) -> Iterator[None]:
-        """Make the operations that are added inside one of `CALLS`; an empty name changes nothing."""
+        """Mark operations added inside the block as one call of `CALLS`; an empty name marks nothing."""
         self._flags = (CALLS.index(name) + 1) << CALL_SHIFT | FIRST if name else 0
         yield
         self._flags = 0
 
     @contextlib.contextmanager
     def loop(self, n: int) -> Iterator[None]:
-        """Repeat what is added inside `n` times."""
+        """Repeat the operations added inside the block `n` times."""
         self.raw(Operation.LOOP, n=n)
         yield
         self.raw(Operation.END)
 
     def extend(self, block: Program) -> None:
-        """Add operations whose requests are numbered from 0 and free again at their end."""
+        """Add operations whose requests are numbered from 0 and complete within the block."""
         if not len(block):
             return
         base = max(self._in_use, default=-1) + 1
@@ -139,7 +139,7 @@ class ProgramBuilder:
         self._chunks.append(block)
 
     def build(self) -> Program:
-        """All operations that were added."""
+        """The program of all operations added so far."""
         self._flush()
         return np.concatenate(self._chunks) if self._chunks else np.zeros(0, OP)
 
@@ -155,7 +155,7 @@ class ProgramBuilder:
         peer_mode: int = ABSOLUTE,
         flags: int = 0,
     ) -> None:
-        """Add any operation; its fields by their names in `native.OP`."""
+        """Add any operation; arguments are the fields of `native.OP`."""
         flags |= self._flags
         self._flags &= ~FIRST
         self._rows.append((kind, peer_mode, flags, peer, tag, comm, request, n, value))
@@ -194,12 +194,12 @@ def shared(name: str, program: Program, n_ranks: int, notes: tuple[str, ...] = (
 
 
 def of_each(name: str, programs: Sequence[Program], notes: tuple[str, ...] = ()) -> RankPrograms:
-    """A job whose ranks have a program each."""
+    """A job in which each rank has its own program."""
     return RankPrograms(name, tuple(programs), np.arange(len(programs), dtype=np.int32), notes)
 
 
 def shift_fields(offset: int, step: int = 0) -> dict[str, Any]:
-    """Fields of an operation whose peer is `offset` + `step` times the loop's counter ranks further on."""
+    """Fields of an operation whose peer is `offset` + `step` * (loop counter) ranks further on."""
     return {"peer_mode": SHIFT, "peer": offset, "n": step}
 
 
@@ -211,12 +211,13 @@ def blocks(
 ) -> list[Program]:
     """Operations of each member of a collective; `name` as in `Collective`.
 
-    Messages that were added at once are one round. Where they form a tree, a rank receives before it sends;
-    else it does both at the same time and waits for both.
+    Messages that were added together form one round. If they form a tree, a rank receives before it sends;
+    otherwise it starts both and waits for both.
 
-    Shapes: `members` (n_ranks,). Result: one for each rank of the communicator; requests are numbered from 0.
+    Shapes: `members` (n_ranks,). Result: one program for each rank of the communicator; requests are numbered
+    from 0.
 
-    The time that a reduction takes to add numbers is no part of it.
+    The arithmetic of reductions takes no time.
     """
     builders = [ProgramBuilder() for _ in members]
     for row in messages.rows:
@@ -226,7 +227,7 @@ def blocks(
 
 
 def of_collective(program: Program, name: str, is_blocking: bool) -> Program:
-    """The operations, which know the collective that they belong to."""
+    """Mark operations as one call of a collective."""
     number = _NAMES.index(name) + 1 + (0 if is_blocking else len(_NAMES))
     program["flags"] |= number << CALL_SHIFT
     program["flags"][:1] |= FIRST
@@ -234,7 +235,7 @@ def of_collective(program: Program, name: str, is_blocking: bool) -> Program:
 
 
 def _of_equal_numbers(row: _Message) -> list[_Message]:
-    """The messages of a round, those apart that are sent more often than others."""
+    """The messages of a round, grouped by the number of times that they are sent."""
     src, dst, n_bytes, n = row
     is_sent = (src != dst) & (n > 0)
     numbers = np.unique(n[is_sent])
@@ -243,12 +244,12 @@ def _of_equal_numbers(row: _Message) -> list[_Message]:
 
 
 def _add_round(row: _Message, members: Array, comm: int, builders: Sequence[ProgramBuilder]) -> None:
-    """Add messages that are all sent `n` times, each rank's in a loop."""
+    """Add messages that are all sent `n` times; repeats are a loop in each rank."""
     src, dst, n_bytes, n = row
     n_times = int(n[0])
     after = _descendants(src, dst, len(members))
     is_ordered = after is not None
-    # A rank serves the largest subtree first, as all libraries do.
+    # A rank serves its largest subtree first, as in all libraries.
     order = np.argsort(-after[dst], kind="stable") if after is not None else np.arange(len(src))
     out: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     into: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -266,7 +267,7 @@ def _add_rank(
     comm: int,
     is_ordered: bool,
 ) -> None:
-    """Receives and sends of one rank in one round; bytes that do not divide are in its first message."""
+    """Add receives and sends of one rank in one round; the first message also has the remaining bytes."""
     into, out = ends
     rests = [[(peer, size // n_times + size % n_times) for peer, size in side] for side in ends]
     _exchange(builder, rests[0], rests[1], comm, is_ordered)
@@ -298,7 +299,7 @@ def _exchange(
 
 
 def _descendants(src: Array, dst: Array, p: int) -> Array | None:
-    """Number of ranks that get what passes through each rank, or None if the messages close a cycle."""
+    """Number of ranks in the subtree below each rank, or None if the messages form a cycle."""
     receivers: defaultdict[int, list[int]] = defaultdict(list)
     for sender, receiver in zip(src.tolist(), dst.tolist(), strict=True):
         receivers[sender].append(receiver)
@@ -312,14 +313,14 @@ def _descendants(src: Array, dst: Array, p: int) -> Array | None:
 
 
 class Chosen:
-    """A library whose algorithms a user has chosen for some collectives.
+    """A library with algorithms chosen by the user for some collectives.
 
     Parameters
     ----------
     library : Library
-        What decides on all others.
+        Library that chooses for all other collectives.
     choices : mapping of str to str
-        Algorithm of collectives, by the names of `algorithms`.
+        Algorithm by collective, with the names of `algorithms`.
 
     Raises
     ------
@@ -339,7 +340,7 @@ class Chosen:
             self._chosen[name] = known[algorithm]
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call by the algorithm that was chosen, or as the library sends them."""
+        """Messages of the call by the chosen algorithm, else by the library's."""
         algorithm = self._chosen.get(call.name)
         has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
         if algorithm is None or call.n_ranks < 2 or not has_bytes:
@@ -352,7 +353,7 @@ class Chosen:
 
 
 def _names() -> set[str]:
-    """Collectives of which algorithms are known."""
+    """Collectives with known algorithms."""
     return {words.split(" ", 1)[0] for words in mpich.ALGORITHMS} | set(openmpi.ALGORITHMS)
 
 

@@ -1,8 +1,8 @@
-"""Programs of ranks from GOAL texts, which LogGOPSim and ATLAHS simulate.
+"""Programs of ranks from GOAL texts, the input of LogGOPSim and ATLAHS.
 
 A rank is a graph of operations: ``calc T``, ``send Nb to R tag T`` and ``recv Nb from R tag T``, each on a
-processor (``cpu N``), with labels and lines ``a requires b`` (b must have ended) and ``a irequires b`` (b
-must have begun). Times are ns.
+processor (``cpu N``). Lines ``a requires b`` (b must have ended) and ``a irequires b`` (b must have begun)
+refer to labels of operations. Times are in ns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _NEEDS = re.compile(r"(\w+)\s+(i?requires)\s+(\w+)")
 
 @dataclass
 class _Node:
-    """An operation, where it stands, and the operations that need its end or begin."""
+    """An operation, its position in the text, and the operations that require its end or start."""
 
     kind: Operation
     peer: int
@@ -52,8 +52,8 @@ class _Graph:
 def programs(name: str, lines: Iterable[tuple[str, str]], cpu_speed: float = 1.0) -> RankPrograms:
     """Programs of the ranks of a GOAL text.
 
-    Raises `DataError` if a line is wrong, a rank is missing or twice there, or operations of a rank need each
-    other.
+    Raises `DataError` if a line is malformed, a rank is missing or appears twice, or operations of a rank
+    require each other.
     """
     n_ranks, graphs = _read(lines)
     missing = next((rank for rank in range(n_ranks) if rank not in graphs), None)
@@ -125,7 +125,7 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
 
 
 def _program(graph: _Graph, cpu_speed: float) -> Program:
-    """The operations in the order of the text, each followed by those that need it."""
+    """The operations in the order of the text, each followed by the list of operations that require it."""
     _check_order(graph)
     builder = ProgramBuilder()
     if not graph.nodes:
@@ -145,7 +145,7 @@ def _program(graph: _Graph, cpu_speed: float) -> Program:
 
 
 def _check_order(graph: _Graph) -> None:
-    """Refuse operations that need each other."""
+    """Refuse operations that require each other."""
     sorter = TopologicalSorter({i: (*one.after_end, *one.after_begin) for i, one in enumerate(graph.nodes)})
     try:
         sorter.prepare()

@@ -1,6 +1,6 @@
-"""Programs of ranks from an OTF2 archive, as Score-P and other tools write it.
+"""Programs of ranks from an OTF2 archive, as written by Score-P and other tools.
 
-An archive tells communicators, tags and roots. Where it lacks the sizes of collectives it cannot be replayed.
+An archive has communicators, tags and roots. If it lacks the sizes of collectives, it cannot be replayed.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class _Rank:
     calls: list[_Call] = field(default_factory=list)
     depth: int = 0
     sends: defaultdict[_Key, deque[tuple[int, int]]] = field(default_factory=lambda: defaultdict(deque))
-    """Begin of the call and bytes of each message."""
+    """Start of the call, and bytes, of each message."""
     receives: defaultdict[_Key, deque[int]] = field(default_factory=lambda: defaultdict(deque))
     collectives: list[tuple[int, int, Any, int, int, int]] = field(default_factory=list)
-    """Call, communicator, operation, root, bytes sent and received; calls on MPI_COMM_SELF, too."""
+    """Call, communicator, operation, root, bytes sent and bytes received; includes calls on MPI_COMM_SELF."""
     begun: dict[int, int] = field(default_factory=dict)
-    """Call that began each non-blocking collective, by its request."""
+    """Index of the call that started each non-blocking collective, by its request."""
 
 
 class _Archive:
@@ -131,7 +131,7 @@ class _Archive:
         return round(event.time * self._ns_per_tick)
 
     def _world(self, own: int, communicator: Any, rank: int) -> int:
-        """Rank in the job of a rank in a communicator, as the rank `own` sees it."""
+        """Job rank of a rank in a communicator that the job rank `own` uses."""
         if isinstance(communicator, otf2.definitions.InterComm):
             raise DataError(
                 f"{self.path}: rank {own} uses an inter-communicator ({communicator.name!r}), which is not "
@@ -150,7 +150,7 @@ class _Archive:
         return members[rank]
 
     def notes(self) -> list[str]:
-        """Notes on what the programs leave out of the archive."""
+        """Notes on events of the archive that the programs leave out."""
         return [f"left out: {what} ({n:,})" for what, n in self.left_out.items()]
 
 
@@ -170,7 +170,7 @@ def read(path: str, choices: Choices) -> Source:
 
     Raises `DataError` if it cannot be read or replayed.
     """
-    # The library says in several lines of its own what is wrong with a file.
+    # Check the format first: the library prints several lines of its own about a wrong file.
     with open(path, "rb") as file:
         if file.read(len(_CHUNK)) != _CHUNK:
             raise DataError(f"{path} is not an OTF2 archive: give its anchor file, traces.otf2")
@@ -215,7 +215,7 @@ def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
 
 
 def _messages(archive: _Archive) -> tuple[RecordedMessages, list[tuple[int, str]]]:
-    """Sends and receives in MPI's order; begin, and description, of those that have no other end."""
+    """Sends matched with receives in MPI's order; start and description of each unmatched send or receive."""
     rows: list[tuple[int, ...]] = []
     unmatched: list[tuple[int, str]] = []
     for key in sorted({key for own in archive.ranks for key in (*own.sends, *own.receives)}):
@@ -237,7 +237,7 @@ def _messages(archive: _Archive) -> tuple[RecordedMessages, list[tuple[int, str]
 def _collectives(
     archive: _Archive, names: Sequence[str], calls: Sequence[RankCalls], choices: Choices
 ) -> list[PlacedCollective]:
-    """The k-th collective of each communicator in all of its members."""
+    """Collectives, matched by position: the k-th call on a communicator is the same in all of its members."""
     library, collectives = library_of(choices), []
     rows: defaultdict[int, defaultdict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
     for rank, own in enumerate(archive.ranks):
@@ -255,7 +255,7 @@ def _collectives(
                 f"{archive.path}: members of communicator {comm} called its collectives {min(counts)} to "
                 f"{max(counts)} times: the archive is not whole"
             )
-        # A non-blocking collective was entered when it was complete; its place is where it was begun.
+        # Sort by call: the archive records a non-blocking collective at its completion, not at its start.
         for same in zip(*(sorted(of_rank[rank], key=lambda row: row[0]) for rank in members), strict=True):
             i_call = np.array([row[0] for row in same])
             function = names[int(calls[members[0]].function[i_call[0]])]
@@ -272,7 +272,7 @@ def _collectives(
 
 
 def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
-    """Every call of a collective has its record."""
+    """Check that every call of a collective has its record."""
     own = archive.ranks[rank]
     recorded_calls = {row[0] for row in own.collectives}
     for i, call in enumerate(own.calls):
@@ -289,7 +289,7 @@ def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
 
 
 def _messages_of(rows: Sequence[Any], library: Any, path: str) -> Messages:
-    """Messages of a collective, from what its members sent and received as Score-P counts it."""
+    """Messages of a collective, from the bytes that its members sent and received by Score-P's count."""
     p = len(rows)
     sent, received = (np.array([row[i] for row in rows], np.int64) for i in (4, 5))
     op = rows[0][2]

@@ -1,4 +1,4 @@
-"""Synthetic traffic, for people who have no trace: incast, shift, all-to-all, uniform, halo."""
+"""Synthetic traffic, for use without a trace: incast, shift, all-to-all, uniform, halo."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from mpicoloc.replay.programs.builder import (
 
 NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100
-"""Messages that each host sends in the pattern uniform, if nothing else is said."""
+"""Default number of messages of each host in the pattern uniform."""
 _MAX_UNIFORM_MESSAGES = 10**7
-"""Each is in memory."""
+"""Limit, because every message takes memory."""
 
 
 def by_name(
@@ -37,7 +37,7 @@ def by_name(
 ) -> RankPrograms:
     """The programs of a pattern.
 
-    Raises `UsageError` if there is no such pattern, or its parameter is wrong.
+    Raises `UsageError` if there is no such pattern, or its parameter is invalid.
     """
     word, _, parameter = name.partition(":")
     if n_ranks < 2:
@@ -90,24 +90,24 @@ def incast(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
 
 
 def shift(n_ranks: int, n_bytes: int, distance: int, n_times: int = 1) -> RankPrograms:
-    """Each rank sends to the one `distance` further on, around the end."""
+    """Each rank sends to the rank `distance` further on, modulo the number of ranks."""
     program = repeated(n_times, lambda builder: _exchange(builder, distance, 0, n_bytes))
     return shared(f"shift:{distance}", program, n_ranks)
 
 
 def alltoall(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
-    """In n-1 rounds each rank sends to each other one, as in the pairwise all-to-all of MPI."""
+    """In n-1 rounds each rank sends to every other rank, as in MPI's pairwise all-to-all."""
     return shared("alltoall", repeated(n_times, lambda b: exchange(b, n_ranks, n_bytes)), n_ranks)
 
 
 def exchange(builder: ProgramBuilder, n_ranks: int, n_bytes: int, comm: int = 0) -> None:
-    """The rounds of an all-to-all of all ranks, as one loop."""
+    """Add the rounds of an all-to-all among all ranks, as one loop."""
     with builder.loop(n_ranks - 1):
         _exchange(builder, 1, 1, n_bytes, comm)
 
 
 def _exchange(builder: ProgramBuilder, offset: int, step: int, n_bytes: int, comm: int = 0) -> None:
-    """Receive from one side while sending to the other; slots 0 and 1 must be free."""
+    """Receive from one side while sending to the other; request slots 0 and 1 must be free."""
     ends = ((Operation.IRECV, -offset, -step, 0), (Operation.ISEND, offset, step, 1))
     for kind, peer, per_turn, request in ends:
         fields = shift_fields(peer, per_turn)
@@ -118,10 +118,10 @@ def _exchange(builder: ProgramBuilder, offset: int, step: int, n_bytes: int, com
 def uniform(
     n_ranks: int, n_bytes: int, gap_ns: float, rng: np.random.Generator, n_messages: int
 ) -> RankPrograms:
-    """Each rank sends to others drawn evenly, after exponential times of mean `gap_ns`.
+    """Each rank sends to other ranks drawn uniformly, at exponential intervals of mean `gap_ns`.
 
-    It never waits for a message before it sends the next, so it offers the load whether or not the network
-    carries it.
+    A rank never waits for a message before it sends the next, so it offers this load even if the network
+    cannot carry it.
     """
     peers = rng.integers(1, n_ranks, (n_ranks, n_messages))
     peers = (peers + np.arange(n_ranks)[:, None]) % n_ranks
@@ -142,7 +142,7 @@ def _open_loop(peers: NDArray[np.int64], gaps_ns: NDArray[np.int64], n_into: int
 
 
 def halo(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
-    """Ranks on a torus of three dimensions, as even as they divide, exchange with their neighbours."""
+    """Ranks on a three-dimensional torus, as near to a cube as possible, exchange with their neighbours."""
     shape = grid(n_ranks)
     place = np.arange(n_ranks).reshape(shape)
     ends = [
@@ -167,7 +167,7 @@ def _swap(
 
 
 def grid(n: int) -> tuple[int, int, int]:
-    """Three factors of a number that are as even as they can be, the largest first."""
+    """Three factors of a number that are as equal as possible, the largest first."""
     best = (n, 1, 1)
     for c in range(1, round(n ** (1 / 3)) + 1):
         if n % c:
@@ -180,7 +180,7 @@ def grid(n: int) -> tuple[int, int, int]:
 
 
 def repeated(n_times: int, add: Callable[[ProgramBuilder], None]) -> Program:
-    """A program of the operations that `add` adds, `n_times`."""
+    """A program that repeats the operations added by `add` `n_times`."""
     builder = ProgramBuilder()
     if n_times == 1:
         add(builder)

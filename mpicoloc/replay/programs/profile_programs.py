@@ -1,4 +1,4 @@
-"""A recorded job as programs of its ranks, for the packet simulator."""
+"""Programs of the ranks of a recorded job, for the packet simulator."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ from mpicoloc.trace.export.calls import FullTrace, Recording
 
 _N_TAGS = 1 << 30
 _LEFT_OUT_MAX_FRAC = 0.01
-"""Part of a job's bytes that may lack in its replay with a note."""
+"""Largest fraction of a job's bytes that its replay can lack with only a note."""
 
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """A recorded job, of which programs can be made for each placement.
+    """A recorded job, which gives programs for any placement.
 
     Attributes
     ----------
     recording : Recording
     calls : list of RankCalls
-        Of each rank.
+        Calls of each rank.
     bytes : list of ndarray of int
-        Bytes that each of these calls moved.
+        Bytes that each of these calls moved, by rank.
     """
 
     path: str
@@ -75,9 +75,9 @@ class RecordedJob:
         return job_traffic.hostnames(self.profile)
 
     def programs(self, hosts: Array) -> RankPrograms:
-        """The programs of the ranks where they run on these hosts.
+        """The programs of the ranks on these hosts.
 
-        Raises `DataError` if the trace does not tell, or messages lack their receives, see
+        Raises `DataError` if the trace lacks data, or messages lack their receives; see
         `sources.check_matched`.
         """
         choices = self.choices
@@ -104,7 +104,7 @@ class RecordedJob:
         return of_each(_name(self.path), made, tuple(notes))
 
     def _unmatched_notes(self) -> list[str]:
-        """The note that messages are left out; refuses them, if the user did not choose that."""
+        """A note on unmatched messages that are left out; raises DataError unless the user allowed them."""
         messages = self.recording.messages
         lost = messages.unreceived
         if not len(lost.rank):
@@ -120,7 +120,7 @@ class RecordedJob:
 def read(path: str, choices: Choices | None = None) -> RecordedJob:
     """The job that the profile at `path` recorded with ``--trace all``.
 
-    Raises `DataError` if the trace is not whole.
+    Raises `DataError` if the trace is incomplete.
     """
     job = open_profile(path)
     _check(job, path)
@@ -147,7 +147,7 @@ def _check(job: Frames, path: str) -> None:
     if n_lost:
         raise DataError(
             f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the "
-            "job, so nobody knows who took part: such a job cannot be replayed"
+            "job, so their members are unknown: such a job cannot be replayed"
         )
     if not job.is_traced and not len(job.profile.tables["events"]):
         raise DataError(f"{path} has no trace of its calls: run the job with --trace all")
@@ -182,7 +182,7 @@ def _one_sided(recording: Recording) -> OneSided:
 def _all_collectives(
     job: RecordedJob, hosts: Array, choices: Choices
 ) -> tuple[list[PlacedCollective], list[str]]:
-    """The collectives, and notes on those that are left out."""
+    """The collectives, and notes on collectives that are left out."""
     recorded_library, notes = job_traffic.library_of(job.profile.job.mpi_library)
     notes += _persistent_notes(job)
     placed, notes_of_neighbours = _neighbours(job)
@@ -191,7 +191,7 @@ def _all_collectives(
 
 
 def _persistent_notes(job: RecordedJob) -> list[str]:
-    """The note that persistent collectives are left out; refuses them if they moved much."""
+    """A note on persistent collectives that are left out; raises DataError if they moved too many bytes."""
     names = ", ".join(sorted(name for name in job.recording.names if LEFT_OUT.fullmatch(name)))
     if not names:
         return []
@@ -212,7 +212,7 @@ def _persistent_notes(job: RecordedJob) -> list[str]:
 def _collectives(
     job: RecordedJob, hosts: Array, choices: Choices, recorded_library: Library
 ) -> list[PlacedCollective]:
-    """Collectives of whole groups, and between two of them."""
+    """Collectives within groups, and between two groups."""
     names, tables = job.recording.names, job.profile.tables
     is_known = np.array([NAME.fullmatch(name) is not None for name in names], bool)
     if not is_known.any():
@@ -242,7 +242,7 @@ def _collectives(
 
 
 def _neighbours(job: RecordedJob) -> tuple[list[PlacedCollective], list[str]]:
-    """Collectives of neighbours, or the note that they are left out."""
+    """Neighbourhood collectives, or a note that they are left out."""
     names = job.recording.names
     is_neighbours = np.array(
         [recorded_collectives.NEIGHBOUR_NAME.fullmatch(name) is not None for name in names], bool
@@ -277,7 +277,7 @@ def _collective_calls(job: RecordedJob, is_known: Array) -> list[CollectiveCalls
 
 
 def _running(profile: Profile, n_ranks: int) -> Array:
-    """Part of its time in which each rank had a processor; 1 where that is not known."""
+    """Fraction of its time for which each rank had a processor; 1 if unknown."""
     running = np.ones(n_ranks)
     for row in profile.tables["ranks"]:
         if 0 <= row["rank"] < n_ranks:

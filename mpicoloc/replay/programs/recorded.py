@@ -1,9 +1,9 @@
-"""Programs of ranks from the calls that they recorded.
+"""Programs of ranks from their recorded calls.
 
-What a rank did between its messages and collectives becomes computation. A trace tells which messages a call
-sent and took, not of which request: a receive is posted where the rank began one that is still open, and a
-send is waited for where the recorded run waited, but never before its receive was posted there. So what a
-replay waits for has always begun earlier in the recorded run, and no replay can come to a standstill.
+The time of a rank between its messages and collectives becomes computation. A trace shows which messages a
+call sent and received, but not by which request. So a receive is posted at a call that posted one and is
+still open, and the wait for a send is where the recorded run waited, but not before its receive was posted
+there. Everything that a replay waits for then began earlier in the recorded run, so a replay cannot deadlock.
 """
 
 from __future__ import annotations
@@ -26,31 +26,32 @@ from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.trace.export.calls import is_communication
 
 LEAST_DELAY_FRAC = 0.02
-"""A rank that stood without processor for less of its time counts as never interrupted."""
+"""A rank that lacked a processor for a smaller fraction of its time counts as never interrupted."""
 TURN_NS = 2_000_000
-"""A process that Linux lets run keeps the processor for about 1 to 4 ms while others wait."""
+"""Typical time slice: Linux runs a process for about 1 to 4 ms while others wait."""
 
 
 def running_frac(cpu_s: float, run_delay_s: float) -> float:
-    """Part of the time in which a rank could run that it had a processor; 1 if that is not known."""
+    """Fraction of a rank's runnable time for which it had a processor; 1 if unknown."""
     if not (np.isfinite(cpu_s) and np.isfinite(run_delay_s)) or cpu_s <= 0 or run_delay_s <= 0:
         return 1.0
     return cpu_s / (cpu_s + run_delay_s)
 
 
 def processor_ns(burst_ns: Array, kind: Array, running: float) -> NDArray[np.int64]:
-    """Processor time of each burst of one rank, of which only the time between two MPI calls was recorded.
+    """Estimate the processor time of each burst of one rank from its wall time between two MPI calls.
 
-    Where more ranks than processors ran, a rank stood ready without one for part of that time, in whole turns
-    of other processes. The system tells how long over the whole run only, and most of that is in MPI calls,
-    where ranks wait busily. So bursts between the same two calls are compared: of short ones most were not
-    interrupted, and one that was is as long as the others and a turn of another process. Bursts longer than a
-    turn were all interrupted, and had the processor for the same part of their time as the rank on the whole.
+    If more ranks than processors ran, a rank waited for a processor for some of that time, during whole time
+    slices of other processes. The system reports only the total over the run, most of which is in MPI calls,
+    where ranks wait busily. So bursts between the same two calls are compared. Most short bursts were not
+    interrupted; an interrupted one is longer by a time slice of another process. Bursts longer than a time
+    slice were all interrupted, and had the processor for the same fraction of their time as the rank on
+    average.
 
     Shapes: `burst_ns` (n,), `kind` (n,), result (n,). Result: no burst gets longer.
 
-    Of a kind with a median below `TURN_NS`, a burst that exceeds it by half a turn and by the median itself
-    becomes the median. Bursts of the other kinds are multiplied by `running`.
+    In a kind with a median below `TURN_NS`, a burst longer than both twice the median and the median plus
+    half a time slice is replaced by the median. Bursts of other kinds are multiplied by `running`.
     """
     bursts = np.asarray(burst_ns, np.int64)
     if running >= 1 - LEAST_DELAY_FRAC or not len(bursts):
@@ -79,14 +80,14 @@ _WINDOW_CALLS = re.compile(
     r"MPI_Win_(fence|start|complete|post|wait|test|(un)?lock.*|flush.*|sync|free)", re.IGNORECASE
 )
 ONE_SIDED = -1
-"""Communicator of what one rank puts into another or gets from it."""
+"""Communicator number for one-sided transfers."""
 
 
 @dataclass(frozen=True)
 class RankCalls:
-    """The MPI calls of one rank in the order of their begins; `function` indexes the names of a trace.
+    """The MPI calls of one rank in order of their starts; `function` indexes the names of a trace.
 
-    `lead_ns` and `tail_ns` are computation before the first and after the last of them.
+    `lead_ns` and `tail_ns` are computation before the first and after the last call.
     """
 
     begin_ns: Array
@@ -99,16 +100,16 @@ class RankCalls:
         return len(self.begin_ns)
 
     def at(self, begin_ns: Array) -> Array:
-        """Number of the call that began at each of these times."""
+        """Index of the call that began at each of these times."""
         return np.searchsorted(self.begin_ns, begin_ns)
 
 
 @dataclass(frozen=True)
 class RecordedMessages:
-    """Messages of which both ends are known, in the order of their sends; arrays of shape (n_messages,).
+    """Messages with both ends known, in the order of their sends; arrays of shape (n_messages,).
 
-    `send_ns` and `take_ns` are the begins of the calls that sent and took it. `tag` tells messages between
-    the same two ranks apart.
+    `send_ns` and `take_ns` are the starts of the calls that sent and received the message. `tag`
+    distinguishes messages between the same two ranks.
     """
 
     src: Array
@@ -121,21 +122,21 @@ class RecordedMessages:
 
 @dataclass(frozen=True)
 class Part:
-    """The part of a recorded run that is replayed: what began at `begin_ns` or later, and before `end_ns`."""
+    """The part of a recorded run to replay: calls that began at `begin_ns` or later, and before `end_ns`."""
 
     begin_ns: int
     end_ns: int
 
     def holds(self, *at_ns: Array) -> NDArray[np.bool_]:
-        """Whether all of these are in it; arrays of one shape."""
+        """Whether all of these times are in the part; arrays of one shape."""
         return np.all([(self.begin_ns <= at) & (at < self.end_ns) for at in at_ns], axis=0)
 
     def calls(self, own: RankCalls) -> RankCalls:
-        """The calls that begin in it, and what the rank computes there before and after them."""
+        """The calls that begin in the part, with the rank's computation there before and after them."""
         first, last = np.searchsorted(own.begin_ns, [self.begin_ns, self.end_ns]).tolist()
 
         def free_ns(n: int) -> int:
-            """The later of the end of the rank's first `n` calls and the begin of the part, in ns."""
+            """The later of the end of the rank's first `n` calls and the start of the part, ns."""
             return max(self.begin_ns, int(own.end_ns[:n].max(initial=self.begin_ns)))
 
         lead_ns = int(own.begin_ns[first]) - free_ns(first) if 0 < first < last else 0
@@ -145,14 +146,14 @@ class Part:
         return RankCalls(*columns, max(lead_ns, 0), max(tail_ns, 0))
 
     def messages(self, all_of_them: RecordedMessages) -> RecordedMessages:
-        """The messages that are sent and taken in it."""
+        """The messages that are both sent and received in the part."""
         keep = self.holds(all_of_them.send_ns, all_of_them.take_ns)
         return RecordedMessages(*(column[keep] for column in vars(all_of_them).values()))
 
     def collectives(
         self, all_of_them: Sequence[PlacedCollective], calls: Sequence[RankCalls]
     ) -> list[PlacedCollective]:
-        """The collectives that all members call in it; `calls` are those of the whole run."""
+        """The collectives that all members call in the part; `calls` are those of the whole run."""
         first = np.array([np.searchsorted(own.begin_ns, self.begin_ns) for own in calls])
         return [
             replace(one, i_call=one.i_call - first[one.members])
@@ -161,7 +162,7 @@ class Part:
         ]
 
     def one_sided(self, all_of_them: OneSided, calls: Sequence[RankCalls]) -> OneSided:
-        """The transfers that begin in it; `calls` are those in it, of which the target needs one."""
+        """The transfers that begin in the part; the target must have at least one of `calls` in it."""
         keep = self.holds(all_of_them.begin_ns) & np.array([len(own) > 0 for own in calls])[all_of_them.peer]
         return OneSided(*(column[keep] for column in vars(all_of_them).values()))
 
@@ -172,9 +173,9 @@ def taken_part(
     messages: RecordedMessages,
     collectives: Sequence[PlacedCollective],
 ) -> tuple[list[RankCalls], RecordedMessages, list[PlacedCollective], str]:
-    """Calls of a run that are in a part of it, and a note of what is cut.
+    """Calls, messages and collectives in a part of a run, and a note on those that cross its edges.
 
-    Raises `DataError` if no call is in it.
+    Raises `DataError` if the part has no call.
     """
     kept, sent = [part.calls(own) for own in calls], part.messages(messages)
     placed = part.collectives(collectives, calls)
@@ -195,7 +196,7 @@ def taken_part(
 
 
 class Functions:
-    """The effects of the functions of a trace on requests, by their numbers."""
+    """Effects of a trace's functions on requests, by function number."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.waits, self.posts, self.starts, self.blocks, self.synchronous, self.windows = (
@@ -210,16 +211,16 @@ def _by_call() -> defaultdict[int, list[Any]]:
 
 @dataclass
 class Deeds:
-    """The operations of a rank at each of its calls, by the call's number.
+    """The operations of a rank at each of its calls, by the call's index.
 
     Parameters
     ----------
     waited_before : mapping of int to list
-        Keys of requests that must be complete before anything else is done.
+        Keys of requests to wait for before posts.
     posted : mapping of int to list
-        Operations that begin: (kind, peer, bytes, tag, comm, flags, key).
+        Operations to start: (kind, peer, bytes, tag, comm, flags, key).
     waited : mapping of int to list
-        Keys of requests that are waited for then.
+        Keys of requests to wait for after posts.
     blocks_before, blocks_between, blocks : mapping of int to list
         Operations of collectives, done first, between posts and waits, and last.
     """
@@ -232,7 +233,7 @@ class Deeds:
     blocks: defaultdict[int, list[Program]] = field(default_factory=_by_call)
 
     def calls(self) -> set[int]:
-        """Calls at which something is done."""
+        """Indexes of calls with operations."""
         blocks = (*self.blocks_before, *self.blocks_between, *self.blocks)
         return {*blocks, *self.waited_before, *self.posted, *self.waited}
 
@@ -240,12 +241,12 @@ class Deeds:
 def posting_calls(
     calls: RankCalls, functions: Functions, taken_at: Array, sent_at: Array | None = None
 ) -> Array:
-    """Number of the call in which each received message's receive was posted.
+    """Index of the call that posted the receive of each message.
 
     Shapes: `taken_at` (n,).
 
-    A receive that a wait or test completed was posted by the oldest call that is still open. Where a rank
-    posted more than it completed, some posts were of no partner or cancelled: then it is the latest one.
+    A receive that a wait or test completed is assigned to the oldest open post. If a rank posted more
+    receives than it completed, some had no partner or were cancelled: then the latest open post is taken.
     """
     posts = np.flatnonzero(functions.posts[calls.function])
     if sent_at is not None:
@@ -269,10 +270,10 @@ def posting_calls(
 
 
 def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possible_ns: Array) -> Array:
-    """Where a rank waits for what it began, which others made possible at `possible_ns`.
+    """Calls at which a rank waits for requests that it began, and that could complete from `possible_ns` on.
 
-    Shapes: result (n, 2). Result: number of the call (that of all calls: the end), and 1 if it is one that
-    waits, 0 if it is waited before another call.
+    Shapes: result (n, 2). Result: index of the call (`len(calls)`: the end of the program), and 1 if the call
+    itself waits, 0 to wait before it.
     """
     waits = np.flatnonzero(functions.waits[calls.function])
     i_wait = np.maximum(
@@ -287,7 +288,7 @@ def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possi
 def add_messages(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
 ) -> None:
-    """Enter messages into what the ranks do."""
+    """Add messages to the ranks' operations."""
     posted_ns = _add_receives(deeds, calls, functions, messages)
     order = np.argsort(messages.src, kind="stable")
     for rank, rows in _rows_of(messages.src, order):
@@ -310,7 +311,7 @@ def add_messages(
 def _add_receives(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
 ) -> Array:
-    """Enter receives; returns when each was posted in the recorded run."""
+    """Add receives; returns the time at which each was posted in the recorded run."""
     posted_ns = np.zeros(len(messages.src), np.int64)
     sent_rows = dict(_rows_of(messages.src, np.argsort(messages.src, kind="stable")))
     order = np.lexsort((messages.take_ns, messages.dst))
@@ -330,7 +331,7 @@ def _add_receives(
 
 @dataclass(frozen=True)
 class OneSided:
-    """Data that ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+    """Transfers that ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
 
     rank: Array
     peer: Array
@@ -342,10 +343,10 @@ class OneSided:
 def add_one_sided(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, transfers: OneSided
 ) -> None:
-    """Enter one-sided transfers, as messages for which the target makes no call.
+    """Add one-sided transfers, as messages for which the target makes no call.
 
-    The target is ready for one since its call before, and has it at its next call of the window's. The origin
-    waits at its own next one. What the window's calls send themselves is left out.
+    The target posts its side at its last call before the transfer, and waits at its next call on a window;
+    the origin waits at its own next one. Messages of the window calls themselves are left out.
     """
     windows = [np.flatnonzero(functions.windows[own.function]) for own in calls]
     ends = [np.maximum.accumulate(own.end_ns[rows]) for own, rows in zip(calls, windows, strict=True)]
@@ -363,7 +364,7 @@ def add_one_sided(
         for kind, own, other in zip(kinds, (origin, target), (target, origin), strict=True):
             key = ("one-sided", row, own)
             at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
-            # A transfer is told from others by its number, for many may be on their way at once.
+            # The row is the tag, because many transfers can be in flight at once.
             deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
             k = max(np.searchsorted(windows[own], at, "right"), np.searchsorted(ends[own], at_ns))
             later = windows[own][k] if k < len(windows[own]) else len(calls[own])
@@ -380,7 +381,7 @@ def _columns(messages: RecordedMessages, row: int, peer: str) -> tuple[int, int,
 
 
 def _rows_of(ranks: Array, order: Array) -> list[tuple[int, Array]]:
-    """Rows of each rank that has any, in this order."""
+    """Each rank that has rows, with its rows in this order."""
     if not len(order):
         return []
     pieces = np.split(order, np.flatnonzero(np.diff(ranks[order])) + 1)
@@ -394,9 +395,9 @@ class Tempo:
     Parameters
     ----------
     cpu_speed : float
-        Times as fast as it was recorded.
+        Speed relative to the recorded run.
     running : float
-        Part of its time in which the rank had a processor.
+        Fraction of its runnable time for which the rank had a processor.
     """
 
     cpu_speed: float = 1.0
@@ -406,7 +407,7 @@ class Tempo:
 def programs(
     names: Sequence[str], calls: Sequence[RankCalls], deeds: Sequence[Deeds], tempos: Sequence[Tempo]
 ) -> list[Program]:
-    """The program of each rank; `names` are those of functions."""
+    """The program of each rank; `names` are the names of functions."""
     is_waiting = np.array([is_communication(name) for name in names], bool)
     ranks = steps(range(len(calls)), "programs of the ranks", unit="ranks")
     exchanges = {
@@ -437,7 +438,7 @@ def program(
 
 
 def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
-    """Computation before each of these calls, and after the last, ns."""
+    """Computation before each of the calls `kept`, and after the last, ns."""
     ends = np.maximum.accumulate(calls.end_ns[kept])
     between = np.maximum(calls.begin_ns[kept][1:] - ends[:-1], 0)
     wall = np.concatenate([[calls.lead_ns] * min(len(kept), 1), between, [calls.tail_ns]])
@@ -448,7 +449,7 @@ def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
 
 
 def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int, exchange: str) -> None:
-    """Add the operations of call `i`; `exchange`: its name if it is a send-receive, else empty."""
+    """Add the operations of call `i`; `exchange` is its name if it is a send-receive, else ""."""
     for block in deeds.blocks_before.get(i, ()):
         builder.extend(block)
     builder.wait_all([requests.pop(key) for key in deeds.waited_before.get(i, ())])
@@ -472,15 +473,15 @@ def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int,
 
 
 def empty_deeds(n_ranks: int) -> list[Deeds]:
-    """Nothing yet, of each rank."""
+    """Empty operations for each rank."""
     return [Deeds() for _ in range(n_ranks)]
 
 
 @dataclass(frozen=True)
 class PlacedCollective:
-    """A collective in the calls of its members; arrays in their order.
+    """A collective with the call of each member; arrays are in the order of members.
 
-    `is_blocking` is False if the calls only begin it.
+    `is_blocking` is False if the calls only start it.
     """
 
     members: Array
@@ -493,11 +494,12 @@ class PlacedCollective:
 def add_collectives(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], collectives: Sequence[PlacedCollective]
 ) -> None:
-    """Enter collectives into what the ranks do.
+    """Add collectives to the ranks' operations.
 
-    What is only begun is done at one instant of the recorded run in all ranks, when the last has begun it:
-    before each one's next call. A rank that was in a call then does it after that call's posts and before its
-    waits; if the call was a collective that all had begun, after that.
+    All ranks do a non-blocking collective at the same instant of the recorded run, when the last rank started
+    it: each does it before its next call. A rank that was inside a call at that instant does it between the
+    call's posts and waits; if that call was a blocking collective, before or after it, by when all ranks had
+    started it.
     """
     all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
     for call in collectives:
@@ -516,7 +518,7 @@ def add_collectives(
 def _add_at(
     deeds: Deeds, calls: RankCalls, begun: tuple[int, int], all_begun_ns: Mapping[int, int], block: Program
 ) -> None:
-    """Enter what was begun in a call and is done at an instant."""
+    """Add a collective that a call started, at the instant at which all ranks do it."""
     i_begun, at_ns = begun
     following = max(int(np.searchsorted(calls.begin_ns, at_ns)), i_begun + 1)
     current = following - 1

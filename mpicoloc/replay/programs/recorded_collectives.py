@@ -1,4 +1,4 @@
-"""Collectives of a trace as operations of its ranks: function, group, root and sizes become messages."""
+"""Convert collectives of a trace to operations of its ranks: find group, root and sizes, then messages."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class CollectiveCalls:
     Parameters
     ----------
     i_call : ndarray of int, shape (n,)
-        Number of the call among all of the rank's.
+        Index of the call among all calls of the rank.
     function : sequence of str
-        As in a trace: ``MPI_Allreduce``.
+        Name as in a trace, for example ``MPI_Allreduce``.
     begin_ns, end_ns, n_bytes : ndarray of int, shape (n,)
     """
 
@@ -47,7 +47,7 @@ class CollectiveCalls:
 
 @dataclass(frozen=True)
 class Instance:
-    """One collective: its group, and which of each member's calls it is; arrays are in the group's order."""
+    """One collective: its group, and the index of each member's call; arrays are in the group's order."""
 
     function: str
     group: int
@@ -64,15 +64,14 @@ def align(
     is_known_size: Callable[[Instance], bool] = lambda instance: True,
     n_known: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> list[Instance]:
-    """All collectives of a job, each in the order of its members' calls; a trace lacks the communicators.
+    """All collectives of a job, in an order that agrees with each rank's calls; traces lack communicators.
 
-    All members of a communicator call its collectives in the same order. So a collective is found where the
-    next call of every member of a group, which is known to have called this function, is this function. Where
-    several groups fit, that is taken first which is known to have called it with as many bytes, then one that
-    has called it less often yet than it is known to have, and of these the one whose members were in the call
-    at the same time for longest.
+    All members of a communicator call its collectives in the same order. So a group has a collective if the
+    next call of every member is a function that this group is known to have called. If several groups
+    qualify, one that is known to have called the function with this size is preferred, then one with fewer
+    matches so far than known calls, then the one whose members were in the call together for longest.
 
-    Raises `DataError` if some calls belong to no collective: with the first of them.
+    Raises `DataError`, with the first such call, if a call belongs to no collective.
     """
     aligner = _Aligner(calls, members, groups_of, is_known_size, n_known)
     instances = aligner.run()
@@ -106,13 +105,13 @@ class _Aligner:
         self._ready: list[tuple[bool, bool, int, int, str]] = []
 
     def run(self) -> list[Instance]:
-        """Take one collective after the other until none is whole."""
+        """Take one collective after another until no group has a complete one."""
         for rank in range(len(self.calls)):
             self._look(rank)
         instances = []
         while self._ready:
             *key, group, function = heapq.heappop(self._ready)
-            # Members may have gone on since it was noted.
+            # Its members may have advanced after this entry was pushed.
             if not self._is_complete(group, function) or tuple(key) != self._key(group, function):
                 continue
             instances.append(self._instance(group, function))
@@ -125,7 +124,7 @@ class _Aligner:
         return instances
 
     def _look(self, rank: int) -> None:
-        """Note the collectives that the next call of a rank completes."""
+        """Push the collectives that the next call of a rank completes."""
         function = self._next_function(rank)
         for group in self._of_rank.get((rank, function), ()):
             if self._is_complete(group, function):
@@ -139,14 +138,14 @@ class _Aligner:
         return all(self._next_function(rank) == function for rank in self.members[group])
 
     def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
-        """The sort key, least first: of unknown size, too often, from the first end to the last begin."""
+        """Sort key, least first: size unknown, called too often, time from first end to last start."""
         instance = self._instance(group, function)
         apart_ns = int(instance.begin_ns.max()) - int(instance.end_ns.min())
         is_too_often = self._n_left.get((function, group), 1) < 1
         return not self._is_known_size(instance), is_too_often, apart_ns
 
     def _instance(self, group: int, function: str) -> Instance:
-        """The collective that the next calls of a group's members are."""
+        """The collective formed by the next calls of a group's members."""
         at = [(self.calls[rank], self.next[rank]) for rank in self.members[group]]
         columns = [
             np.array([getattr(own, name)[i] for own, i in at], np.int64)
@@ -160,7 +159,7 @@ _UNEVEN_INTERCOMM = ("allgatherv", "reduce_scatter")
 
 
 def pairs_of(rows: Table, members: Mapping[int, Array]) -> dict[int, Pair]:
-    """Pairs of groups that had collectives with each other, each under a number that no group has."""
+    """Pairs of groups with collectives between them, each with a number that no group has."""
     told = {(int(row["group"]), int(row["to_group"])) for row in rows if int(row["to_group"])}
     found = {(min(pair), max(pair)) for pair in told if members.keys() >= set(pair)}
     first = max(members, default=0) + 1
@@ -173,13 +172,13 @@ class IntercommBlocks:
     Parameters
     ----------
     rows : Table
-        The profile's ``collectives``: each group's half.
+        The profile's ``collectives``, with one side of a call per group.
     pairs : mapping of int to (int, int)
         See `pairs_of`.
     members : mapping of int to ndarray of int
         Ranks of each group.
     library : Library
-        Of the recorded run.
+        Library of the recorded run.
     hosts : ndarray of int, shape (n_ranks,)
         Host of each rank.
     """
@@ -203,25 +202,25 @@ class IntercommBlocks:
         self._moved: defaultdict[tuple[str, Pair], list[int]] = defaultdict(list)
 
     def add(self, instance: Instance, name: str) -> None:
-        """Add every call before the first is made into operations: sizes are known of all calls together."""
+        """Register a call. Register all calls before `of`, because the profile has only their total size."""
         way = self._directions(instance, name)[0]
         self._moved[instance.function, way].append(int(instance.n_bytes.sum()))
 
     def of(self, instance: Instance, name: str, comm: int) -> Sequence[Program]:
-        """Operations of each member, those of the pair's first group first.
+        """Operations of each member, the pair's first group first.
 
-        Raises `DataError` if the messages of such a collective are not known.
+        Raises `DataError` if the messages of such a collective are unknown.
         """
         if name not in self._algorithms:
             raise DataError(
                 f"call {int(instance.i_call[0])} of rank {int(self._both(instance)[0])}, {instance.function} "
-                "between two groups of ranks, cannot be replayed, as its messages are not known: record a "
+                "between two groups of ranks, cannot be replayed, because its messages are unknown: record a "
                 "run without it"
             )
         halves = [self._half(instance, name, pair) for pair in self._directions(instance, name)]
         n_ranks = len(self._hosts)
         merged = Messages(n_ranks)
-        # What both groups do at the same time stays side by side.
+        # Interleave the phases, because both groups work at the same time.
         for phase in zip_longest(*halves):
             for messages in phase:
                 if messages is not None:
@@ -233,7 +232,7 @@ class IntercommBlocks:
         return self._members[instance.group]
 
     def _directions(self, instance: Instance, name: str) -> list[Pair]:
-        """Local and remote group of each half that has messages; the root is in the remote group."""
+        """Local and remote group of each side with messages; the root is in the remote group."""
         first, second = self.pairs[instance.group]
         if name not in _ROOTED_INTERCOMM:
             return [(first, second), (second, first)]
@@ -267,13 +266,13 @@ class IntercommBlocks:
         return self._algorithms[name](side, self._library)
 
     def _relative_size(self, instance: Instance, name: str) -> float:
-        """Size of this call in that of the mean call, by the bytes that all of its ranks moved."""
+        """Size of this call over that of the mean call, by the bytes that all of its ranks moved."""
         moved = self._moved[instance.function, self._directions(instance, name)[0]]
         mean = sum(moved) / len(moved)
         return float(instance.n_bytes.sum() / mean) if mean else 1.0
 
     def _root(self, instance: Instance, pair: Pair) -> int:
-        """The only rank of the remote group that moved anything."""
+        """The only rank of the remote group that moved any bytes."""
         n_first = len(self._members[self.pairs[instance.group][0]])
         is_second = pair[1] == self.pairs[instance.group][1]
         remote = instance.n_bytes[n_first:] if is_second else instance.n_bytes[:n_first]
@@ -281,7 +280,7 @@ class IntercommBlocks:
 
 
 def rooted_blocks(n_bytes: Array, root: int) -> tuple[Array, int]:
-    """Parts of a gather or scatter, whose root has the whole and its own part; and the root.
+    """Parts of a gather or scatter, and its root, whose bytes are the whole buffer plus its own part.
 
     Shapes: `n_bytes` (n_ranks,).
     """
@@ -293,13 +292,13 @@ def rooted_blocks(n_bytes: Array, root: int) -> tuple[Array, int]:
 
 
 def own_blocks(n_bytes: Array) -> Array:
-    """Parts of an allgather or reduce_scatter, of which each rank has the whole and its own."""
+    """Parts of an allgather or reduce_scatter; each rank's bytes are the whole buffer plus its own part."""
     whole = int(n_bytes.sum()) // (len(n_bytes) + 1)
     return np.maximum(n_bytes - whole, 0)
 
 
 def reduced(n_bytes: Array, root: int) -> tuple[int, int]:
-    """Buffer of a reduction, which its root has twice, as what it gives and what it takes; and the root."""
+    """Buffer size of a reduction, and its root, whose bytes count the buffer twice: input and result."""
     root = root if root >= 0 else int(n_bytes.argmax())
     others = np.delete(n_bytes, root)
     return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
@@ -310,45 +309,45 @@ NAME = re.compile(
     r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
     re.IGNORECASE,
 )
-"""Functions that are replayed: whether one begins a collective that another call ends, and which."""
+"""Functions that are replayed; groups: ``I`` if another call completes the collective, and the collective."""
 LEFT_OUT = re.compile(r"MPI_.*(reduce|gather|scatter|alltoall|bcast|barrier|scan).*_init(_c)?", re.IGNORECASE)
 _EQUAL_PAIRS_MIN = 16
-"""Ranks from which on an all-to-all of the whole job is one loop for all."""
+"""From this number of ranks on, an all-to-all of the whole job is one loop that all ranks share."""
 _OWN_SIZES = ("alltoallv", "alltoallw")
-"""Collectives of which the profile tells what each rank gave each other, in all calls together."""
+"""Collectives for which the profile has the bytes between each pair of ranks, summed over all calls."""
 _OF_ONE_SIZE = ("bcast", "allreduce", "alltoall")
-"""Collectives to which every rank gives, and of which it takes, as many bytes as every other."""
+"""Collectives in which every rank moves the same number of bytes."""
 _ROOTED = ("bcast", "reduce", "gather", "gatherv", "scatter", "scatterv")
 
 
 def is_blocking(function: str) -> bool:
-    """Whether a function does its collective, and not only begins it."""
+    """Whether a function completes its collective, rather than only starting it."""
     match = NAME.fullmatch(function)
     return match is None or not match[1]
 
 
 def name_of(function: str) -> str:
-    """The collective that a function does, as in `Collective`."""
+    """The collective of a function, by its name in `Collective`."""
     match = NAME.fullmatch(function)
     assert match is not None
     return match[2].lower()
 
 
 class CollectiveBlocks:
-    """Operations of collectives, made once for all calls that are alike.
+    """Operations of collectives, cached for similar calls.
 
     Parameters
     ----------
     tables : mapping of str to Table
-        Of the profile: ``collectives``, ``parts``.
+        The profile's tables ``collectives`` and ``parts``.
     members : mapping of int to ndarray of int
         Ranks of each group.
     library : Library
-        What chooses the algorithms.
+        Library that chooses the algorithms.
     hosts : ndarray of int, shape (n_ranks,)
-        Host of each rank, on which some algorithms depend.
+        Host of each rank; some algorithms depend on it.
     inter : IntercommBlocks, optional
-        Those between two groups; the numbers of such pairs are in `members` as well.
+        Collectives between two groups; the numbers of such pairs are in `members` as well.
     """
 
     def __init__(
@@ -367,11 +366,11 @@ class CollectiveBlocks:
         self._known: dict[Any, Sequence[Program]] = {}
 
     def add(self, instances: Sequence[Instance]) -> None:
-        """Add all instances before the first is made into operations.
+        """Register all instances; must precede `of`.
 
         The profile has the bytes between two ranks only summed over all calls of `Alltoallv` and `Alltoallw`.
-        Each such call gets its part of these by the bytes that its ranks moved in it, so the bytes that they
-        moved in all of them must be known first.
+        Each call gets its share of these in proportion to the bytes that its ranks moved in it, so their
+        total over all calls must be known first.
         """
         for instance in instances:
             if self._inter is not None and instance.group in self._inter.pairs:
@@ -380,9 +379,9 @@ class CollectiveBlocks:
                 np.add.at(self._uneven_bytes, self._members[instance.group], instance.n_bytes)
 
     def of(self, instance: Instance) -> Sequence[Program]:
-        """Operations of each member of a collective that `add` was given before.
+        """Operations of each member of a collective that was passed to `add` before.
 
-        Raises `DataError` if the profile does not say what is needed of it.
+        Raises `DataError` if the profile lacks data about it.
         """
         if self._inter is not None and instance.group in self._inter.pairs:
             return self._inter.of(instance, name_of(instance.function), self._number[instance.group])
@@ -397,7 +396,7 @@ class CollectiveBlocks:
         return self._known[key]
 
     def is_known_size(self, instance: Instance) -> bool:
-        """Whether the group is known to have called the function with as many bytes, within an octave."""
+        """Whether the group is known to have called the function with a size of the same power of two."""
         known = self._rows.get((instance.function, instance.group))
         if known is None or not known.size_classes:
             return True
@@ -418,7 +417,7 @@ class CollectiveBlocks:
         return blocks(messages, members, self._number[group], call.name, call.is_blocking)
 
     def _call(self, instance: Instance) -> Collective:
-        """The operation, from the bytes of its members' calls."""
+        """The collective, from the bytes of its members' calls."""
         name, n_bytes = name_of(instance.function), instance.n_bytes
         p, root = len(n_bytes), self._root(instance) if name in _ROOTED else 0
         item_bytes = self._rows.get((instance.function, instance.group), _NOTHING).item_bytes
@@ -439,11 +438,11 @@ class CollectiveBlocks:
         return _in_items(name, p, sizes, item_bytes, max(root, 0), is_blocking(instance.function), nodes)
 
     def _root(self, instance: Instance) -> int:
-        """The only one that is known; of several that whose call ended first, as others wait for it."""
+        """The known root; of several, the one whose call ended first, because others wait for the root."""
         known = self._rows.get((instance.function, instance.group), _NOTHING).roots
         roots = [root for root in known if 0 <= root < len(instance.n_bytes)]
         if len(instance.n_bytes) == 1:
-            return 0  # of a rank alone there are no rows
+            return 0  # a single rank has no rows
         if not roots:
             if not instance.function.lower().removesuffix("_c").endswith("bcast"):
                 return -1
@@ -454,7 +453,7 @@ class CollectiveBlocks:
         return min(roots, key=lambda root: int(instance.end_ns[root]))
 
     def _uneven(self, instance: Instance, members: Array) -> Sequence[Program]:
-        """An all-to-all of parts of their own size: each rank's, as the whole job's were divided."""
+        """An all-to-all with uneven parts, divided as the parts summed over the whole job."""
         rows = self._parts[np.isin(self._parts["src"], members) & np.isin(self._parts["dst"], members)]
         place = {int(rank): i for i, rank in enumerate(members)}
         p = len(members)
@@ -470,7 +469,7 @@ class CollectiveBlocks:
 def _in_items(
     name: str, p: int, sizes: int | Array, item_bytes: int, root: int, is_blocking: bool, nodes: Array
 ) -> Collective:
-    """The operation with its sizes in items, if they divide."""
+    """The collective with its sizes in items if they are multiples of an item, else in bytes."""
     item = item_bytes if np.all(np.asarray(sizes) % item_bytes == 0) else 1
     if isinstance(sizes, int):
         return Collective(name, p, sizes // item, item, root, is_blocking=is_blocking, nodes=nodes)
@@ -488,9 +487,10 @@ def groups_of(
     members: Mapping[int, Array],
     pairs: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> dict[str, list[int]]:
-    """Groups that called each function, as far as the profile tells.
+    """Groups that called each function, by the profile.
 
-    Raises `DataError` if two groups called a collective together and the profile lacks the ranks of one.
+    Raises `DataError` if two groups called a collective together and the profile lacks the ranks of one
+    group.
     """
     number = {pair: i for i, pair in pairs.items()}
     groups_of_function: dict[str, list[int]] = {}
@@ -513,7 +513,7 @@ def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[
     for row in rows:
         if int(row["own_rank"]) == 0 and NAME.fullmatch(name := text(row["call"])):
             halves[name, _group_or_pair(row, number)][int(row["group"])] += int(row["n"])
-    # Of a call with a root only the half of the group without it is recorded.
+    # A call with a root is recorded only by the group without the root.
     return {
         key: sum(own.values()) if name_of(key[0]) in _ROOTED else max(own.values())
         for key, own in halves.items()
@@ -521,7 +521,7 @@ def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[
 
 
 def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
-    """The group of a row of ``collectives``, or the number of the pair that it is of."""
+    """The group of a row of ``collectives``, or the number of its pair of groups."""
     group, other = int(row["group"]), int(row["to_group"])
     if not other:
         return group
@@ -535,7 +535,7 @@ def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
 
 
 def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
-    """Bytes that the ranks of all groups gave to persistent collectives, by the profile's ``collectives``."""
+    """Bytes of all ranks in persistent collectives, by the profile's ``collectives``."""
     return sum(
         int(row["bytes"]) * len(members.get(int(row["group"]), ()))
         for row in rows
@@ -544,7 +544,7 @@ def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
 
 
 def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[int]:
-    """For each rank the smallest group with all ranks that it gave parts of their own size to."""
+    """Disjoint groups, smallest first, whose ranks sent uneven parts only to ranks of the same group."""
     pairs = np.unique(np.stack([parts["src"], parts["dst"]]), axis=1)
     chosen = []
     taken: set[int] = set()
@@ -558,7 +558,7 @@ def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[
 
 
 class _Known(NamedTuple):
-    """A profile's knowledge of a function on a group."""
+    """Properties of a function's calls on a group, by the profile."""
 
     item_bytes: int = 1
     roots: tuple[int, ...] = ()
@@ -585,15 +585,15 @@ def _rows_by_call(rows: Table) -> dict[tuple[str, int], _Known]:
 
 # Neighbourhood collectives of a trace as operations of its ranks.
 #
-# A trace has the bytes of each call, and the profile those between each two ranks, of all calls together. So
-# which ranks are neighbours is known, and a call's part of their bytes follows from the function.
+# A trace has the bytes of each call, and the profile has the bytes between each two ranks, summed over all
+# calls. These show which ranks are neighbours; a call's share of their bytes follows from the function.
 
 
 NEIGHBOUR_NAME = re.compile(r"MPI_(I?)neighbor_(allgatherv?|alltoall[vw]?)(?:_c)?", re.IGNORECASE)
 SHARES_PARTS = re.compile(
     r"MPI_I?(alltoall[vw]|gatherv|scatterv)(_init)?(_c)?|MPI_neighbor_.*_init(_c)?", re.IGNORECASE
 )
-"""Functions whose bytes between two ranks the profile adds to those of neighbours."""
+"""Functions whose bytes between two ranks are in the same table as those of neighbourhood collectives."""
 _COMM = -2
 _NONE = np.zeros(0, np.int64)
 _NO_CALLS = CollectiveCalls(_NONE, (), _NONE, _NONE, _NONE)
@@ -601,7 +601,7 @@ _NO_CALLS = CollectiveCalls(_NONE, (), _NONE, _NONE, _NONE)
 
 @dataclass(frozen=True)
 class _Edges:
-    """Senders and receivers: `n_messages` in each call, `n_bytes` in all calls together."""
+    """Pairs of sender and receiver: `n_messages` in each call, `n_bytes` summed over all calls."""
 
     src: Array
     dst: Array
@@ -609,17 +609,18 @@ class _Edges:
     n_bytes: Array
 
     def degree(self, end: str, n_ranks: int) -> Array:
-        """Messages that each rank sends (``src``), or takes (``dst``), in one call."""
+        """Number of messages that each rank sends (``src``) or receives (``dst``) in one call."""
         return np.bincount(getattr(self, end), self.n_messages, n_ranks).astype(np.int64)
 
 
 def placed(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollective]:
-    """Every neighbourhood collective of a job, with what its ranks do in it.
+    """Every neighbourhood collective of a job, with the operations of its ranks.
 
-    Ranks that no edges join, as those of two communicators without a common rank, may call other functions.
+    Ranks in different connected components, for example of two disjoint communicators, can call different
+    functions.
 
-    Raises `DataError` if ranks do not call the same functions in the same order, or had several sets of
-    neighbours.
+    Raises `DataError` if connected ranks do not call the same functions in the same order, or had several
+    sets of neighbours.
     """
     src, dst = parts["src"].astype(np.int64), parts["dst"].astype(np.int64)
     is_known = (np.minimum(src, dst) >= 0) & (np.maximum(src, dst) < len(calls))
@@ -633,9 +634,9 @@ def placed(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollect
 
 
 def _components(src: Array, dst: Array, n_ranks: int) -> Array:
-    """The lowest rank that edges join with each rank, directly or over others.
+    """The lowest rank in the connected component of each rank.
 
-    By hand, since a replay needs no scipy otherwise.
+    Written without scipy, which a replay does not need otherwise.
     """
     lowest = np.arange(n_ranks)
     while True:
@@ -650,7 +651,7 @@ def _components(src: Array, dst: Array, n_ranks: int) -> Array:
 
 
 def _placed_of_component(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollective]:
-    """As `placed`, of ranks that are neighbours, or neighbours of neighbours, and on."""
+    """As `placed`, for one connected component."""
     callers = np.array([rank for rank, own in enumerate(calls) if len(own.function)], np.int64)
     if not len(callers):
         return []
@@ -716,8 +717,8 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
 def _sizes(calls: Sequence[CollectiveCalls], edges: _Edges, kinds: Sequence[str]) -> Array:
     """Bytes of a message on each edge in each call, shape (n_calls, n_edges).
 
-    A call of equal parts has as many as its bytes say. Calls with sizes of their own share the other bytes of
-    the edge by what the rank moved in each.
+    In a call with equal parts, they follow from the call's bytes. Calls with uneven parts share the remaining
+    bytes of the edge in proportion to the bytes that the rank moved in each.
     """
     n_out, n_in = (edges.degree(end, len(calls)) for end in ("src", "dst"))
     n_calls = len(kinds)
@@ -737,7 +738,7 @@ def _sizes(calls: Sequence[CollectiveCalls], edges: _Edges, kinds: Sequence[str]
 
 
 def _block(edges: _Edges, sizes: Array, rank: int) -> Program:
-    """The operations of a rank in one call: all at the same time."""
+    """The operations of a rank in one call: it starts all messages, then waits for all."""
     builder = ProgramBuilder()
     requests = []
     for end, other, begin in (("dst", "src", builder.irecv), ("src", "dst", builder.isend)):

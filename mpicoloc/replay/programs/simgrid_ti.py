@@ -1,4 +1,4 @@
-"""Programs of ranks from the time-independent traces of SimGrid, which ``smpirun -replay`` takes.
+"""Programs of ranks from SimGrid's time-independent traces, the input of ``smpirun -replay``.
 
 Each line is ``RANK ACTION arguments``. Actions and their arguments are those of SimGrid 3.32
 (``src/smpi/internals/smpi_replay.cpp``).
@@ -28,7 +28,7 @@ _WORLD = 1
 
 @dataclass
 class _Action:
-    """One line: where it stands, for messages, and its words."""
+    """One line: its position in the file, for messages, and its words."""
 
     where: str
     name: str
@@ -36,7 +36,7 @@ class _Action:
     default_type: int
 
     def check(self, n_ranks: int) -> None:
-        """Refuse a line with arguments that are missing or unknown."""
+        """Refuse a line with too few or too many arguments."""
         fewest, most = _n_arguments(self.name, n_ranks)
         if fewest <= len(self.words) <= most:
             return
@@ -51,7 +51,7 @@ class _Action:
         )
 
     def number(self, i: int) -> int:
-        """Argument `i`, a whole number."""
+        """Argument `i`, an integer from -1 on."""
         try:
             value = float(self.words[i])
         except IndexError:
@@ -73,7 +73,7 @@ class _Action:
         return value
 
     def type_bytes(self, i: int) -> int:
-        """Size of the datatype that argument `i` names; the trace's own if there is none."""
+        """Size of the datatype in argument `i`, or of the trace's default type without this argument."""
         number = self.number(i) if i < len(self.words) else self.default_type
         if not 0 <= number < len(_TYPE_BYTES):
             raise DataError(
@@ -84,7 +84,7 @@ class _Action:
 
 @dataclass
 class _Rank:
-    """The state of a rank while its lines are read."""
+    """The state of a rank during reading."""
 
     actions: list[_Action] = field(default_factory=list)
     default_type: int = _BYTE
@@ -99,7 +99,8 @@ def programs(
 ) -> RankPrograms:
     """Programs of the ranks of a trace.
 
-    Raises `DataError` if a line is wrong, a rank is missing, or the ranks do not call the same collectives.
+    Raises `DataError` if a line is malformed, a rank is missing, or the ranks do not call the same
+    collectives.
     """
     ranks = _read(lines)
     for rank in ranks:
@@ -156,7 +157,7 @@ _N_ARGUMENTS = {
     **dict.fromkeys(("alltoall", "allgather"), (2, 4)),
     **dict.fromkeys(("gather", "scatter"), (2, 5)),
 }
-"""Fewest and most arguments of an action, of those whose number does not depend on the number of ranks."""
+"""Least and largest number of arguments of an action, if they do not depend on the number of ranks."""
 
 
 def _n_arguments(name: str, n_ranks: int) -> tuple[int, int]:
@@ -188,16 +189,16 @@ class _Writer:
             "sendrecv": self._sendrecv,
             "wait": self._wait,
             "waitall": lambda action: self._wait_all(),
-            "test": lambda action: None,  # nobody knows whether it was complete: the wait comes later
+            "test": lambda action: None,  # the trace lacks the result of the test; a wait follows
         }
 
     def build(self) -> Program:
-        """The program; what was never waited for is waited for at the end."""
+        """The program, which at its end waits for all open requests."""
         self._wait_all()
         return self._builder.build()
 
     def add(self, action: _Action, collectives: Any) -> None:
-        """Add what a line does; `collectives` gives the next collective's operations."""
+        """Add the operations of a line; `collectives` yields those of the next collective."""
         if (add := self._actions.get(action.name)) is not None:
             add(action)
         elif action.name in _COLLECTIVES:
@@ -256,7 +257,7 @@ def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
             if action.name != first.name:
                 raise DataError(
                     f"{action.where}: rank {rank} calls {action.name} where rank 0 calls {first.name} "
-                    f"({first.where}): the format knows collectives of all ranks only"
+                    f"({first.where}): the format has only collectives of all ranks"
                 )
         if len(own) > n:
             raise DataError(
@@ -292,7 +293,7 @@ def _call(
     root: int | None = None,
     name: str | None = None,
 ) -> Collective:
-    """One of whose arguments those of rank 0 tell all; `size` is an argument, or that of each part."""
+    """A collective from the arguments of rank 0; `size`: index of an argument, or the size of each part."""
     first = actions[0]
     i_root = first.number(root) if root is not None and root < len(first.words) else 0
     if not 0 <= i_root < len(actions):
@@ -344,4 +345,4 @@ _COMPUTED: Mapping[str, Callable[[int], int]] = {
     **dict.fromkeys(("reduce", "allreduce", "scan", "exscan"), lambda p: 1),
     "reducescatter": lambda p: p,
 }
-"""Which argument says how many flops a reduction takes, by the number of ranks."""
+"""Index of the argument with the flops of a reduction, as a function of the number of ranks."""

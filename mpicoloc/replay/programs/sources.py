@@ -1,4 +1,4 @@
-"""Where a job that is replayed comes from: its own profile, or a trace that another program wrote."""
+"""Sources of jobs to replay: mpicoloc's profiles, and traces of other programs."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from mpicoloc.replay.programs.builder import Chosen, RankPrograms
 from mpicoloc.replay.programs.recorded import Part
 
 _LIST = "trace.txt"
-"""File of a SimGrid trace that names the files of all ranks."""
+"""File of a SimGrid trace that lists the files of all ranks."""
 _OTF2 = "traces.otf2"
 _LONGEST_S = 1e9
 RECORDED = frozenset({"cpu_speed", "algorithms", "is_unmatched_left_out", "part_s"})
-"""Fields of `Choices` that traces with times and collectives obey."""
+"""Fields of `Choices` that apply to traces with times and collectives."""
 _PROFILE = b"\x89HDF\r\n\x1a\n"
 
 
@@ -33,18 +33,18 @@ class Choices:
     Parameters
     ----------
     cpu_speed : float
-        Its processors' speed, in those of the recorded run.
+        Speed of its processors relative to the recorded run.
     algorithms : tuple of (str, str)
-        Collectives, and their algorithms that the library would not choose, see `builder.algorithms`.
+        Collectives with algorithms in place of the library's choice, see `builder.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool
-        Leave out messages of which only one end is in a profile or an OTF2 archive, with a note. Else such
+        Leave out messages that have only one end in a profile or an OTF2 archive, with a note. Otherwise such
         a trace is refused, see `check_matched`.
     is_wall_time : bool
-        Computation takes the time between two calls, also where ranks of a profile waited for a processor.
+        Computation takes the wall time between two calls, even if ranks of a profile waited for a processor.
     part_s : tuple of float, optional
-        Begin and end of the part that is replayed, s since the trace's first call.
+        Start and end of the part to replay, s since the trace's first call.
     """
 
     cpu_speed: float = 1.0
@@ -55,7 +55,7 @@ class Choices:
     part_s: tuple[float, float] | None = None
 
     def part(self, origin_ns: int) -> Part | None:
-        """The part that is replayed, where the trace's first call begins at `origin_ns`; None: all of it."""
+        """The part to replay, if the trace's first call begins at `origin_ns`; None: the whole run."""
         if self.part_s is None:
             return None
         begin_ns, end_ns = (origin_ns + round(min(at_s, _LONGEST_S) * 1e9) for at_s in self.part_s)
@@ -70,11 +70,11 @@ class Source:
     ----------
     n_ranks : int
     obeyed : frozenset of str
-        Fields of `Choices` that change its programs.
+        Fields of `Choices` that apply to its programs.
     hostnames : callable
-        Returns the name of the host where each rank ran. Raises `UsageError` if that is not known.
+        Returns the name of the host where each rank ran. Raises `UsageError` if that is unknown.
     programs : callable
-        Returns what the ranks do where they run on these hosts.
+        Returns the programs of the ranks for the hosts of a placement.
     """
 
     n_ranks: int
@@ -84,7 +84,7 @@ class Source:
 
 
 def foreign(path: str, rank_programs: RankPrograms, obeyed: Iterable[str]) -> Source:
-    """A job whose trace has no names of hosts, and does not depend on them."""
+    """A job whose trace has no host names, and whose programs do not depend on hosts."""
 
     def hostnames() -> list[str]:
         raise UsageError(f"{path} does not say where its ranks ran: give --placement F8, RF or a file")
@@ -95,7 +95,7 @@ def foreign(path: str, rank_programs: RankPrograms, obeyed: Iterable[str]) -> So
 def read(path: str, choices: Choices) -> Source:
     """The job of a profile, of a SimGrid trace (folder or list of files), an OTF2 archive or a GOAL text.
 
-    Raises `DataError` if it is none of these, or cannot be replayed.
+    Raises `DataError` if the format is unknown, or the job cannot be replayed.
     """
     path = _anchor(path)
     if path.endswith(".otf2"):
@@ -111,7 +111,7 @@ def read(path: str, choices: Choices) -> Source:
 
 
 def _anchor(path: str) -> str:
-    """The file of a trace in a folder; of a file itself."""
+    """The main file of a trace in a folder; a path that is not a folder is returned as it is."""
     if not os.path.isdir(path):
         return path
     inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
@@ -122,9 +122,9 @@ def _anchor(path: str) -> str:
 
 
 def files_of(path: str) -> list[str]:
-    """The files of which the trace, or profile, at `path` consists, as far as they are there.
+    """The files of the trace or profile at `path`; missing files of an archive are left out.
 
-    Raises `DataError` if it is a folder without a trace.
+    Raises `DataError` if the path is a folder without a trace.
     """
     path = _anchor(path)
     if path.endswith(".otf2"):
@@ -138,7 +138,7 @@ def files_of(path: str) -> list[str]:
 
 
 def check_readable(path: str) -> None:
-    """Refuse a path at which there is no file that could be a trace or a profile; its contents are not
+    """Refuse a path without readable files for a trace or a profile. Only the first bytes of each file are
     read.
     """
     for file in files_of(path) or [path]:
@@ -146,9 +146,9 @@ def check_readable(path: str) -> None:
 
 
 def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, first: str) -> list[str]:
-    """Refuse a trace in which messages lack an end, or give the note that they are left out.
+    """A note on unmatched messages, which are left out.
 
-    Raises `DataError` if there are any, and the user did not choose to leave them out.
+    Raises `DataError` if there are any and the user did not choose to leave them out.
     """
     if not n_unmatched:
         return []
@@ -161,7 +161,7 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
 
 
 def library_of(choices: Choices) -> Library:
-    """The library that chooses algorithms of collectives where none is known."""
+    """The library that chooses algorithms of collectives if the recorded one is unknown."""
     return Chosen(MPICH(), dict(choices.algorithms)) if choices.algorithms else MPICH()
 
 
@@ -183,7 +183,7 @@ def _text(path: str, choices: Choices) -> Source:
 
 
 def _listed(path: str) -> Iterator[tuple[str, str]]:
-    """Lines of all files that a file names."""
+    """Lines of all files that a file lists."""
     folder = os.path.dirname(path)
     names = [(where, line.strip()) for where, line in _lines(path) if line.strip()]
     for where, name in steps(names, "reading traces", unit="files"):
@@ -205,7 +205,7 @@ def _lines(path: str) -> Iterator[tuple[str, str]]:
 
 
 def _first_words(path: str) -> list[str]:
-    """Words of the first line that has any."""
+    """Words of the first line that is not empty."""
     return next((words for _, line in _lines(path) if (words := line.split("#", 1)[0].split())), [])
 
 

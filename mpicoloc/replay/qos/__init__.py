@@ -1,1 +1,1 @@
-"""Service levels and lanes of InfiniBand: policies and their search."""
+"""Service levels and virtual lanes of InfiniBand: policies, and the search for the best one."""

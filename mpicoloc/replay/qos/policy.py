@@ -1,4 +1,4 @@
-"""A policy (lanes of jobs, weights of lanes, the ports that it is for), and its files for ``opensm``."""
+"""A policy (lanes of jobs, weights of lanes, for given ports), and its files for ``opensm``."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mpicoloc.replay.network import NO_LIMIT
 
 @dataclass(frozen=True)
 class Demands:
-    """Demands of jobs that run together.
+    """Network demands of jobs that run together.
 
     Parameters
     ----------
     demand_frac : ndarray, shape (n_jobs,)
-        Largest utilisation of a level above L0: bytes/s over the bytes/s available to the job there.
+        Largest utilisation of a level above L0: bytes/s sent over the bytes/s available to the job there.
     meeting : ndarray, shape (n_jobs, n_jobs)
-        Symmetric, 0 on the diagonal: the product of two jobs' utilisations on the level where it is largest,
-        among the levels on which they share links. Chance that both send there at the same time if they send
-        independently of each other; 0 for jobs that share no link.
+        Symmetric, 0 on the diagonal: the largest product of two jobs' utilisations on any level on which they
+        share links, which is the probability that both send there at the same time if they send
+        independently. 0 for jobs without a common link.
     """
 
     demand_frac: NDArray[np.float64]
@@ -40,7 +40,7 @@ class Demands:
 
 
 def demands_of(cases: Sequence[Case], shared: Shared | None) -> Demands:
-    """Demands of jobs as `characterise` found them.
+    """Demands of jobs, from the result of `characterise`.
 
     Raises `DataError` if the time in which a job sent its bytes is unknown.
     """
@@ -57,12 +57,12 @@ def demands_of(cases: Sequence[Case], shared: Shared | None) -> Demands:
 def _utilisation(case: Case) -> list[float]:
     fractions = [row.utilisation_frac for row in case.levels]
     if None in fractions:
-        raise DataError(f"job {case.job.id}: no run time, so no bytes/s that it sends: give --duration-s")
+        raise DataError(f"job {case.job.id}: without a run time its bytes/s are unknown: give --duration-s")
     return [fraction for fraction in fractions if fraction is not None]
 
 
 MAX_WEIGHT = 8
-"""Largest weight that is chosen without a search: the thesis' largest sweet spot (Figures 5.12 to 5.17)."""
+"""Largest weight chosen without a search: the largest sweet spot of the thesis (Figures 5.12 to 5.17)."""
 UNIT_BYTES, MAX_UNITS = 64, 255
 
 Rows = tuple[tuple[int, int], ...]
@@ -72,13 +72,13 @@ Rows = tuple[tuple[int, int], ...]
 def favouring_weights(
     demands: Demands, lane_of_job: Sequence[int], n_lanes: int, max_weight: int = MAX_WEIGHT
 ) -> tuple[int, ...]:
-    """Packets that each lane may send in its turn: more, the less its jobs communicate.
+    """Packets that each lane may send per turn: the less its jobs communicate, the more.
 
-    Result: the ratio of the largest demand of a lane to the lane's own, as the nearest power of two up to
+    Result: the largest demand of any lane over the lane's own demand, rounded to a power of two up to
     `max_weight`.
 
-    Jokanovic 2014, section 5.1.2: more to those that compute most for what they communicate. The thesis
-    leaves the numbers to trials (`search.trials`).
+    Jokanovic 2014, section 5.1.2: jobs with the most computation per communication get more. The thesis
+    determines the numbers by trials (`search.trials`).
     """
     lanes = np.asarray(lane_of_job)
     sums = [float(demands.demand_frac[lanes == lane].sum()) for lane in range(n_lanes)]
@@ -90,13 +90,13 @@ def favouring_weights(
 
 
 def arbitration_rows(weights: Sequence[tuple[int, int]], mtu_bytes: int, n_rows: int) -> Rows:
-    """Rows of an arbitration table that let each lane send so many full packets in a turn.
+    """Rows of an arbitration table that let each lane send its weight in full packets per turn.
 
-    Raises `UsageError` if they need more rows.
+    Raises `UsageError` if the weights need more than `n_rows` rows.
 
-    InfiniBand Architecture Specification, volume 1, section 7.6.9: a row's weight counts 64 bytes, is at most
-    255, and a lane that has any of it left sends a whole packet. So 255 units are as good as 256, headers do
-    not count, and what needs more takes several rows, between those of other lanes.
+    InfiniBand Architecture Specification, volume 1, section 7.6.9: a row's weight is in units of 64
+    bytes and at most 255, and a lane with any weight left sends a whole packet. So 255 units work like 256,
+    headers do not matter, and larger weights take several rows, interleaved with those of other lanes.
     """
     parts = {lane: _split(packets, mtu_bytes) for lane, packets in weights}
     needed = n_rows_needed([packets for _, packets in weights], mtu_bytes)
@@ -117,14 +117,14 @@ def arbitration_rows(weights: Sequence[tuple[int, int]], mtu_bytes: int, n_rows:
 
 
 def n_rows_needed(weights: Sequence[int], mtu_bytes: int) -> int:
-    """Rows that `arbitration_rows` makes of weights in packets."""
+    """Number of rows that `arbitration_rows` needs for weights in packets."""
     return sum(len(_split(packets, mtu_bytes)) for packets in weights)
 
 
 def _split(packets: int, mtu_bytes: int) -> list[int]:
-    """Packets in as few rows as possible, as equal as possible."""
+    """Split packets into as few rows as possible, as equal as possible."""
     units = mtu_bytes // UNIT_BYTES
-    # With more packets in a row their headers, up to a unit each, would make up for one of them.
+    # With more packets per row, their headers, up to a unit each, would add up to a whole packet.
     per_row = max(n for n in range(1, MAX_UNITS) if (n - 1) * (units + 1) < min(n * units, MAX_UNITS))
     n = -(-packets // per_row)
     return [packets // n + (i < packets % n) for i in range(n)]
@@ -134,15 +134,15 @@ _MIN_GAIN = 1e-12
 
 
 def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
-    """Lane of each job: its own while there are enough, else jobs that meet little share one.
+    """Lane of each job: a separate lane if there are enough, else jobs that rarely send together share one.
 
-    Result: lanes from 0 on, without gaps; the lane whose jobs demand most is the first. Raises `UsageError`
-    if there is no lane.
+    Result: lanes from 0 on, without gaps; lane 0 has the largest total demand. Raises `UsageError` if there
+    is no lane.
 
-    Jokanovic 2014, section 5.1.1 and Figure 5.2. The thesis groups by classes of demand. Here the sum of
-    `Demands.meeting` over all pairs on one lane is made small, which keeps heavy jobs apart and needs no
-    limits between classes: jobs are placed in the order of their demands, then moved and swapped while that
-    helps.
+    Jokanovic 2014, section 5.1.1 and Figure 5.2. The thesis groups jobs by demand class. Here the sum of
+    `Demands.meeting` over all pairs on the same lane is minimised, which keeps heavy jobs apart without
+    limits between classes: jobs are placed in the order of their demands, then moved and swapped while this
+    reduces the sum.
     """
     if n_lanes < 1:
         raise UsageError(f"jobs need at least 1 lane, got {n_lanes}")
@@ -151,7 +151,7 @@ def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
     for job in order:
         load = np.bincount(lanes[lanes >= 0], demands.demand_frac[lanes >= 0], n_lanes)
         costs = _costs(demands.meeting, lanes, n_lanes)[job]
-        # A job gets a lane of its own while there is one, also if it meets nobody.
+        # While a lane is empty, a job gets it, even if the job shares no link.
         empty = np.setdiff1d(np.arange(n_lanes), lanes)
         lanes[job] = empty[0] if len(empty) else np.lexsort((load, costs))[0]
     _improve(demands.meeting, lanes, n_lanes)
@@ -159,12 +159,12 @@ def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
 
 
 def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> NDArray[np.float64]:
-    """The cost of each lane to each job, shape (n_jobs, n_lanes)."""
+    """Sum of `meeting` of each job with the jobs of each lane, shape (n_jobs, n_lanes)."""
     return np.stack([meeting[:, lanes == lane].sum(axis=1) for lane in range(n_lanes)], axis=1)
 
 
 def _improve(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> None:
-    """Move a job to another lane, or swap two, whichever gains most, until nothing gains."""
+    """Move a job to another lane or swap two jobs, whichever gains most, until no step gains."""
     jobs = np.arange(len(lanes))
     while True:
         costs = _costs(meeting, lanes, n_lanes)
@@ -182,7 +182,7 @@ def _improve(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: in
 
 
 def numbered_lanes(demands: Demands, lanes: NDArray[np.int64]) -> tuple[int, ...]:
-    """The same lanes without gaps; the lane whose jobs demand most is the first."""
+    """The same lanes, renumbered without gaps by total demand, largest first."""
     sums = {lane: demands.demand_frac[lanes == lane].sum() for lane in dict.fromkeys(lanes.tolist())}
     ranks = {lane: rank for rank, lane in enumerate(sorted(sums, key=lambda lane: -sums[lane]))}
     return tuple(ranks[lane] for lane in lanes.tolist())
@@ -196,16 +196,16 @@ N_LEVELS = 16
 
 @dataclass(frozen=True)
 class Ports:
-    """The abilities of all ports of the fabric.
+    """Capabilities that all ports of the fabric have.
 
     Parameters
     ----------
     n_lanes : int
-        Data lanes (``VLCap``).
+        Number of data lanes (``VLCap``).
     mtu_bytes : int
         Bytes of a full packet (``NeighborMTU``).
     n_rows : int
-        Rows of each arbitration table (``VLArbLowCap``, ``VLArbHighCap``).
+        Number of rows of each arbitration table (``VLArbLowCap``, ``VLArbHighCap``).
     """
 
     n_lanes: int = 4
@@ -226,21 +226,21 @@ class Ports:
 
 @dataclass(frozen=True)
 class Policy:
-    """Lanes of jobs and how links serve lanes. The service level of a job is the number of its lane.
+    """Lanes of jobs, and arbitration between lanes. The service level of a job is the number of its lane.
 
     Parameters
     ----------
     ports : Ports
     lane_of_job : tuple of int
     weights : tuple of int
-        Packets that each lane in use may send in its turn.
+        Packets that each lane in use may send per turn.
     high_lanes : tuple of int
-        Lanes of high priority; the others have low priority.
+        Lanes of high priority; other lanes have low priority.
     high_limit : int
-        Units of 4096 bytes that lanes of high priority may send before one packet of the others; 255: no
+        Units of 4096 bytes that lanes of high priority may send before one packet of low priority; 255: no
         limit.
     is_lane_0_free : bool
-        Whether no job uses lane 0, which is that of all who set no service level.
+        Whether jobs leave lane 0 to programs that do not set a service level.
 
     Raises
     ------
@@ -270,17 +270,17 @@ class Policy:
 
     @property
     def n_lanes(self) -> int:
-        """Lanes in use."""
+        """Number of lanes in use."""
         return len(self.weights)
 
     @property
     def n_operational(self) -> int:
-        """Lanes to switch on: the fewest that ports can have, because lanes divide the buffers among them."""
+        """Number of lanes to switch on: as few as possible, because active lanes divide the buffers."""
         return min(n for n in PORT_LANES if n >= self.n_lanes)
 
     @property
     def low_rows(self) -> Rows:
-        """The table of low priority; lanes of high priority are only in the other."""
+        """The table of low priority, without lanes of high priority."""
         return self._rows(is_high=False)
 
     @property
@@ -290,7 +290,7 @@ class Policy:
 
     @property
     def lane_of_level(self) -> tuple[int, ...]:
-        """Lane of each service level; those of no job use lane 0, so that no traffic is dropped."""
+        """Lane of each service level; unused levels map to lane 0, so that no traffic is dropped."""
         return tuple(level if level < self.n_lanes else 0 for level in range(N_LEVELS))
 
     def _rows(self, is_high: bool) -> Rows:
@@ -327,7 +327,7 @@ def choose_policy(
 ) -> Policy:
     """The policy of the thesis for these jobs.
 
-    Raises `UsageError` as of `Policy`, or if there is one lane and it is to be left free.
+    Raises `UsageError` as `Policy` does, or if the only lane must be left free.
 
     Jokanovic 2014, section 5.1: `assign_lanes`, then `favouring_weights`.
     """
@@ -350,7 +350,7 @@ def choose_policy(
 
 
 def _weights_that_fit(demands: Demands, lane_of_job: Sequence[int], ports: Ports) -> tuple[int, ...]:
-    """`favouring_weights`, as unequal as the ports' tables have rows for."""
+    """`favouring_weights`, with the maximum halved until the ports' tables have enough rows."""
     most = MAX_WEIGHT
     while True:
         weights = favouring_weights(demands, lane_of_job, max(lane_of_job) + 1, most)
@@ -364,17 +364,17 @@ VARIABLES = {
     "OMPI_MCA_btl_openib_ib_service_level": "Open MPI up to 4, without UCX",
     "MV2_DEFAULT_SERVICE_LEVEL": "MVAPICH2",
 }
-"""Each takes the number of the service level. Libraries that do not know one ignore it."""
+"""Environment variables that set the service level; a library ignores the variables of others."""
 
 
 def job_environment(level: int) -> dict[str, str]:
-    """Variables, and their values, of a job that is to use a service level."""
+    """Environment variables that make a job use a service level."""
     return {name: str(level) for name in VARIABLES}
 
 
 CONF, PARTITIONS = "opensm.conf", "partitions.conf"
 FIRST_PKEY = 0x1000
-"""Partition of lane 0; those of the other lanes follow."""
+"""Partition key of lane 0; the keys of other lanes follow."""
 
 
 def configuration(policy: Policy) -> dict[str, str]:
@@ -387,8 +387,8 @@ def options(policy: Policy) -> str:
 
     Notes
     -----
-    opensm(8), "QoS configuration". ``max_op_vls`` is what switches lanes on; ``qos_max_vls`` alone leaves the
-    buffers divided among all lanes of the port.
+    opensm(8), "QoS configuration". ``max_op_vls`` switches lanes on; with ``qos_max_vls`` alone, the buffers
+    stay divided among all lanes of the port.
     """
     return "\n".join(
         (
@@ -406,20 +406,20 @@ def options(policy: Policy) -> str:
 
 
 def _table(rows: Rows) -> str:
-    """Rows as opensm reads them; it takes its own table where it reads none."""
+    """Rows in opensm's format; 0:0 for an empty table, as opensm would replace "" by its default."""
     return ",".join(f"{lane}:{units}" for lane, units in rows) or "0:0"
 
 
 def pkey(lane: int) -> int:
-    """Key of a lane's partition, of a full member."""
+    """Key of a lane's partition for full members."""
     return 0x8000 | FIRST_PKEY + lane
 
 
 def partitions(policy: Policy) -> str:
     """Lines for ``partitions.conf``: in each lane's partition, paths have the lane's service level.
 
-    For programs that cannot be told a service level, and take the one that the subnet manager names for a
-    path: those that connect by ``librdmacm``.
+    For programs without a setting for the service level, which take the path's level from the subnet manager,
+    such as those that connect by ``librdmacm``.
     """
     lines = [
         "# Partitions by mpicoloc. Add the lines of lanes to the partitions of opensm (-P).",
@@ -433,9 +433,9 @@ def partitions(policy: Policy) -> str:
 
 
 def write_files(folder: str, contents: Mapping[str, str], flag: str) -> None:
-    """Write files into a folder, each whole or not at all; everybody may read them.
+    """Write files into a folder atomically, readable for all users.
 
-    Raises `EnvironmentFault` if the folder or the disk refuses.
+    Raises `EnvironmentFault` if a file cannot be written.
     """
     try:
         for name, text in contents.items():
@@ -453,17 +453,17 @@ def write_files(folder: str, contents: Mapping[str, str], flag: str) -> None:
 
 
 def _make_folder(path: str) -> None:
-    """Make a folder into which all may look, whatever the caller's umask."""
+    """Make a folder that all users can read, regardless of the caller's umask."""
     if not os.path.isdir(path):
         os.makedirs(path)
         os.chmod(path, 0o755)
 
 
 def level_files(jobs: Sequence[Job], levels: Sequence[int]) -> dict[str, str]:
-    """Variables of jobs, NAME=VALUE, by the path at which the Slurm plugin looks: user/name of the job.
+    """Variables of jobs, NAME=VALUE, by the path where the Slurm plugin looks them up: user/name of the job.
 
-    Raises `DataError` if a job has no name by which a later run can be known, or runs of one name have two
-    levels.
+    Raises `DataError` if a job has no name that identifies later runs, or runs with the same name have
+    different levels.
     """
     found: dict[str, int] = {}
     for job, level in zip(jobs, levels, strict=True):

@@ -1,4 +1,4 @@
-"""Lanes and weights by what jobs do together, or by trial: those with which replays lose the least."""
+"""Choose lanes and weights by the jobs' demands, or by replaying the jobs under many policies."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from mpicoloc.replay.simulate import Settings, simulate
 
 ONE_LANE = "one lane"
 ALL_GROUPINGS_MAX_JOBS = 8
-"""All groupings of so many jobs are tried; of more, those next to the best one so far."""
+"""Up to this many jobs, all groupings are tried; for more jobs, only neighbours of the best one so far."""
 _N_WEIGHED = 3
-"""Best groupings whose weights are tried, besides the one that is chosen without a search."""
+"""Number of best groupings with which weights are tried, besides the grouping chosen without a search."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A policy to try; `name` says what it is: "1:2:4", "lane 0 first", `ONE_LANE`, "ft + cg | bt"."""
+    """A policy to try; `name` describes it, as "1:2:4", "lane 0 first", `ONE_LANE` or "ft + cg | bt"."""
 
     name: str
     policy: Policy
@@ -75,12 +75,12 @@ class Tried:
         )
 
     def loss(self, goal: str) -> float:
-        """The loss that the goal "time" or "slowdown" minimises; 0 if jobs lose nothing to each other."""
+        """The loss to minimise for the goal "time" or "slowdown"; 0 if jobs do not slow each other down."""
         return self.total_contention_s if goal == "time" else self.mean_slowdown - 1
 
     @property
     def total_contention_s(self) -> float:
-        """Of all jobs (Jokanovic 2014, Eq. 5.2)."""
+        """Sum of the contention of all jobs (Jokanovic 2014, Eq. 5.2)."""
         return sum(self.contention_s)
 
 
@@ -95,11 +95,11 @@ class SearchResult:
     tried : tuple of Tried
         In the order of the trials.
     goal : str
-        What is made least. "time": seconds that all jobs lose, as in the thesis; "slowdown": the mean of
-        their slowdowns. Jobs that take much longer than others decide alone by seconds; short jobs, which the
-        others slow down again and again, count as much by slowdown.
+        The quantity to minimise. "time": total time that jobs lose, as in the thesis; "slowdown": their mean
+        slowdown. By time, jobs that take much longer than others dominate; by slowdown, short jobs count as
+        much as long ones.
     groupings : tuple of Tried
-        Groupings of jobs into lanes that were compared before weights were tried, the least loss first.
+        Groupings of jobs into lanes, compared before the trials of weights, in order of increasing loss.
     """
 
     alone_s: tuple[float, ...]
@@ -109,9 +109,9 @@ class SearchResult:
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4), of equals the most even weights.
+        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4); among equals, the least unequal.
 
-        Lanes that always come first are only compared: they may stop the others for as long as they send.
+        Policies with high priority are excluded: such a lane can stop the others for as long as it sends.
         """
         return min(
             (tried for tried in self.tried if not tried.trial.policy.high_lanes),
@@ -123,13 +123,13 @@ class SearchResult:
 
     @property
     def gain_frac(self) -> float | None:
-        """Part of the loss of lanes in turn that the sweet spot takes away; None: there is none."""
+        """Fraction by which the sweet spot reduces the reference's loss; None if that is 0."""
         before = self.reference.loss(self.goal)
         return 1 - self.best.loss(self.goal) / before if before > 0 else None
 
     @property
     def reference(self) -> Tried:
-        """Lanes that send in turn, one packet each, with which others are compared."""
+        """The trial that others are compared with: equal weights of one packet, without priorities."""
         return next(
             tried
             for tried in self.tried
@@ -142,12 +142,12 @@ class SearchResult:
 def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> list[Trial]:
     """Policies to try, from those that favour the heaviest lane to those that favour the lightest.
 
-    Result: all on one lane, the heaviest lane first, weights that fall or rise with the lanes' demands, the
-    lightest lane first. "First" is high priority without limit. Raises `UsageError` if there is one lane, so
-    nothing to weigh, or the largest weight is below 1.
+    Result: all jobs on one lane; the heaviest lane first; weights that fall or rise with the lanes' demands;
+    the lightest lane first. "First" means high priority without limit. Raises `UsageError` if all jobs are on
+    one lane, or the largest weight is below 1.
 
-    Jokanovic 2014, Figures 5.12 to 5.15 and 5.17. With three lanes and more only weights in the order of the
-    demands are tried: any other gives a lane more than one with less demand.
+    Jokanovic 2014, Figures 5.12 to 5.15 and 5.17. With three or more lanes, only weights that are monotone in
+    the demands are tried, to limit their number.
     """
     if max_weight < 1:
         raise UsageError(f"--max-weight must be at least 1, got {max_weight}")
@@ -174,7 +174,7 @@ def _first(start: Policy, lane: int) -> Trial:
 
 
 def _monotone(n: int, max_weight: int) -> list[tuple[int, ...]]:
-    """Vectors of powers of two with a 1 that fall or rise: the steepest at both ends, equal ones between."""
+    """Falling, equal, then rising vectors of powers of two with least element 1; steepest at both ends."""
     powers = [1 << i for i in range(max_weight.bit_length())]
     rising = [vector for vector in combinations_with_replacement(powers, n) if vector[0] == 1]
     rising.sort(key=lambda vector: (vector[-1], sum(vector)))
@@ -182,7 +182,7 @@ def _monotone(n: int, max_weight: int) -> list[tuple[int, ...]]:
 
 
 def _all_groupings(n_jobs: int, n_lanes: int) -> list[tuple[int, ...]]:
-    """All ways to put jobs on lanes that differ by who shares one with whom."""
+    """All partitions of jobs into at most `n_lanes` lanes, up to renumbering of lanes."""
     found: list[tuple[int, ...]] = [(0,)]
     for _ in range(n_jobs - 1):
         found = [(*lanes, lane) for lanes in found for lane in range(min(max(lanes) + 2, n_lanes))]
@@ -190,7 +190,7 @@ def _all_groupings(n_jobs: int, n_lanes: int) -> list[tuple[int, ...]]:
 
 
 def _groupings_near(lanes: Sequence[int], n_lanes: int) -> Iterator[tuple[int, ...]]:
-    """Groupings that differ by one job that moves to another lane, or two that swap theirs."""
+    """Groupings that differ from `lanes` by one job on another lane, or two jobs that swap lanes."""
     for job, own in enumerate(lanes):
         for lane in range(n_lanes):
             yield (*lanes[:job], lane, *lanes[job + 1 :])
@@ -208,10 +208,10 @@ def try_groupings(
     start: Policy,
     goal: str,
 ) -> list[Tried]:
-    """Groupings of jobs into two lanes and more, weighed as without a search, the least loss first.
+    """Try groupings of jobs into two or more lanes, with the weights of `choose_policy`; least loss first.
 
-    All of them for up to `ALL_GROUPINGS_MAX_JOBS` jobs; of more, those near `start`, then near the best one
-    so far, until none of them is better.
+    For up to `ALL_GROUPINGS_MAX_JOBS` jobs, all groupings; for more jobs, neighbours of `start`, then of the
+    best one so far, until no neighbour is better.
     """
     first = int(start.is_lane_0_free)
     n_lanes = start.ports.n_lanes - first
@@ -245,7 +245,7 @@ def _grouping_name(names: Sequence[str], lanes: Sequence[int]) -> str:
 
 
 def regrouped(demands: Demands, start: Policy, lanes: Sequence[int]) -> Policy:
-    """The policy that is chosen without a search for jobs on these lanes."""
+    """The policy of `choose_policy` for jobs on these lanes."""
     return choose_policy(demands, start.ports, lanes, is_lane_0_free=start.is_lane_0_free)
 
 
@@ -255,7 +255,7 @@ def search_result(
     sharing_s: Sequence[Sequence[float]],
     goal: str = "time",
 ) -> SearchResult:
-    """The result of trials, from T_sharing of each job in each of them."""
+    """The result of trials, from T_sharing of each job in each trial."""
     tried = []
     for trial, times in zip(todo, sharing_s, strict=True):
         contention_s = tuple(time_s - alone for time_s, alone in zip(times, alone_s, strict=True))
@@ -264,7 +264,7 @@ def search_result(
 
 
 def lanes_of(policy: Policy, buffer_bytes: int) -> Lanes:
-    """Simulated lanes that a fabric has which the policy was loaded into."""
+    """Lanes for the simulation of a fabric with this policy."""
     each = (buffer_bytes // policy.n_operational,) * policy.n_operational
     return Lanes(
         each,
@@ -279,14 +279,14 @@ def lanes_of(policy: Policy, buffer_bytes: int) -> Lanes:
 
 @dataclass(frozen=True)
 class Replays:
-    """Jobs on a network that are replayed under several policies.
+    """Jobs on a network, to be replayed under several policies.
 
     Parameters
     ----------
     network : SimulatedNetwork
-        Its own lanes do not count.
+        The network; its own lanes are ignored.
     jobs : tuple of PlacedJob
-        In the order of the policies'; their own service levels do not count.
+        Jobs in the order of the policies; their own service levels are ignored.
     buffer_bytes : int
         See `lanes_of`.
     settings : Settings, optional
@@ -299,7 +299,7 @@ class Replays:
 
 
 def simulated_sharing_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
-    """Time of each job while all run under the policy: T_sharing; of one job by itself, T_alone."""
+    """Time of each job when all run under the policy: T_sharing; for a single job, T_alone."""
     simulated_jobs = [
         replace(job, service_level=lane).simulated()
         for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True)
@@ -311,9 +311,10 @@ def simulated_sharing_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
 def times_alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
     """Time of each job without the others, on its own lane: T_alone.
 
-    Raises `DataError` if a job takes no time, so that nothing can be told of what others cost it.
+    Raises `DataError` if a job takes no time, because its slowdown is then undefined.
 
-    Jokanovic 2014, section 5.2.1: all but the other jobs is the same, the lane's buffer too (Table 5.3).
+    Jokanovic 2014, section 5.2.1: only the other jobs are removed; even the lane's buffer is the same (Table
+    5.3).
     """
     times: list[float] = []
     for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True):
@@ -330,8 +331,8 @@ def times_alone_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
 def search(
     replays: Replays, alone_s: Sequence[float], todo: Sequence[Trial], goal: str, what: str = "weights"
 ) -> SearchResult:
-    """Replay the jobs together under each policy to try, as many at a time as there are processors."""
-    # The simulator's C code needs no lock of Python, so threads run side by side.
+    """Replay the jobs together under each policy, in as many threads as there are processors."""
+    # The simulator's C code releases Python's lock, so threads run in parallel.
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
         running = pool.map(lambda trial: simulated_sharing_s(replays, trial.policy), todo)
         steps = progress.steps(todo, f"trying {what}", unit="trials")
@@ -341,7 +342,7 @@ def search(
 
 @dataclass(frozen=True)
 class Chosen:
-    """A policy, and what it was chosen by."""
+    """A policy, and the cases and demands from which it was chosen."""
 
     cases: Sequence[Case]
     demands: Demands
@@ -349,14 +350,14 @@ class Chosen:
 
 
 def ports(args: argparse.Namespace) -> Ports:
-    """Capabilities of the ports. Raises `UsageError` if no port of InfiniBand has them."""
+    """Capabilities of the ports. Raises `UsageError` if InfiniBand does not allow them."""
     return Ports(args.lanes, args.mtu, args.rows)
 
 
 def jobs_of(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]]
 ) -> list[JobInput]:
-    """The jobs, each in its place."""
+    """The jobs with their placements."""
     jobs = [files.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     if any(len(job.placements) > 1 for job in jobs):
         raise UsageError("--placement must be one for each profile: a job runs in one place")
@@ -366,7 +367,7 @@ def jobs_of(
 def choose(
     args: argparse.Namespace, network: NetworkInput, jobs: Sequence[JobInput], is_quiet: bool = False
 ) -> Chosen:
-    """The policy by what the jobs do to the network together, with what the flags say otherwise."""
+    """The policy from the jobs' demands on the network, with the choices of the flags in place of its own."""
     characterised = characterise(jobs, network)
     for note in () if is_quiet else characterised.notes:
         messages.note(note)
@@ -379,8 +380,8 @@ def choose(
 def searched(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: Chosen
 ) -> tuple[Chosen, SearchResult]:
-    """The best policy of a search, in which jobs take as long as they do alone in the simulation."""
-    trials(chosen.demands, chosen.policy, args.max_weight)  # refuses before anything long
+    """The best policy of a search, with demands by the jobs' times alone in the simulation."""
+    trials(chosen.demands, chosen.policy, args.max_weight)  # raises before anything long
     replays = _replays(args, network.fabric, chosen)
     alone_s = times_alone_s(replays, chosen.policy)
     if args.duration_s is None:
@@ -408,7 +409,7 @@ def _groupings(
 
 
 def _replays(args: argparse.Namespace, fabric: Fabric, chosen: Chosen) -> Replays:
-    """The jobs as the simulator takes them, on the hosts where they were characterised."""
+    """The jobs for the simulator, on the hosts where they were characterised."""
     choices = Choices(args.cpu_speed, is_unmatched_left_out=args.allow_unmatched)
     jobs = []
     for case in chosen.cases:
@@ -416,7 +417,7 @@ def _replays(args: argparse.Namespace, fabric: Fabric, chosen: Chosen) -> Replay
         for note in made.notes:
             messages.note(note)
         jobs.append(PlacedJob(made, case.placement.hosts))
-    # Characterised random routes belong to pairs of hosts.
+    # `characterise` draws random routes per pair of hosts, so the replay must, too.
     routing = "random-flow" if args.routing.startswith("random") else args.routing
     settings = Settings(mtu_bytes=chosen.policy.ports.mtu_bytes)
     return Replays(of_fabric(fabric, routing), tuple(jobs), args.buffer, settings)

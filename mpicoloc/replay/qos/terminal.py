@@ -19,7 +19,7 @@ from mpicoloc.show.table import Column, Listing, console, listing
 
 
 def contention(jobs: Sequence[str], found: SearchResult) -> Figure:
-    """Contention of each job under each policy, on top of each other, as Figures 5.12 to 5.17 of the
+    """Contention of each job under each policy as stacked bars, as in Figures 5.12 to 5.17 of the
     thesis.
     """
     names = [printable(job) for job in jobs]
@@ -44,7 +44,7 @@ def contention(jobs: Sequence[str], found: SearchResult) -> Figure:
 def as_json(
     cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchResult | None
 ) -> dict[str, Any]:
-    """The keys of ``mpicoloc qos --json``."""
+    """The content of ``mpicoloc qos --json``."""
     return {
         "ports": plain(policy.ports),
         "n_operational": policy.n_operational,
@@ -138,7 +138,7 @@ _JOB_COLUMNS = (
 
 
 def show(cases: Sequence[Case], demands: Demands, policy: Policy, tried: SearchResult | None) -> None:
-    """Print lanes, jobs, what each job sets, and what a search has tried."""
+    """Print lanes, jobs, the variables that jobs set, and the trials of a search."""
     output, found = console(), as_json(cases, demands, policy, tried)
     if tried is not None:
         names = [case.job.id for case in cases]
@@ -159,11 +159,11 @@ def _contention_of(i: int) -> Callable[[Tried], float]:
 
 
 _N_GROUPINGS = 8
-"""Groupings that the table shows."""
+"""Number of groupings in the table."""
 
 
 def _groupings_listing(jobs: Sequence[str], found: SearchResult) -> Listing:
-    """Contention of each job and of all under the best groupings, which have the weights of no search."""
+    """Contention of each job and of all jobs under the best groupings, before the search of weights."""
     mine = found.best.trial.policy.lane_of_job
     columns = [
         Column(
@@ -191,7 +191,7 @@ def _contention_columns(jobs: Sequence[str]) -> list[Column]:
 
 
 def _search_listing(jobs: Sequence[str], found: SearchResult) -> Listing:
-    """Contention of each job and of all under each policy; the sweet spot is marked."""
+    """Contention of each job and of all jobs under each policy; the sweet spot is marked."""
     before_s = found.reference.total_contention_s
     columns = [
         Column("packets a turn", lambda one: one.trial.name + (" *" if one is found.best else "")),

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 
 GOALS = ("time", "slowdown")
-"""Quantities that a search minimises: seconds that all jobs lose, as in the thesis, or the mean of their
-slowdowns.
+"""Quantities that a search can minimise: total time that jobs lose, as in the thesis, or their mean
+slowdown.
 """
 
 
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
     read = [(path, profiles.read(path)) for path in paths]
     tell_run_delay(profile for _, profile in read)
     chosen = search.choose(args, network, search.jobs_of(args, network, read))
-    files = _files(args, chosen.policy, read)  # refuses before a long search
+    files = _files(args, chosen.policy, read)  # raises before a long search
     tried = None
     if args.search:
         chosen, tried = search.searched(args, network, read, chosen)
@@ -157,7 +157,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> tuple[str, ...]:
-    """Refuse what is wrong in the flags before anything is read. Returns the formats of figures."""
+    """Check the flags before any file is read. Returns the formats of figures."""
     if args.figures is not None and not args.search:
         raise UsageError("--figures draws what --search finds: give it too")
     formats = arguments.formats_of(args)
@@ -172,7 +172,7 @@ def _check(args: argparse.Namespace) -> tuple[str, ...]:
 def _files(
     args: argparse.Namespace, policy: Policy, read: Sequence[tuple[str, Profile]]
 ) -> dict[str, Mapping[str, str]]:
-    """The files that each of the flags asks for."""
+    """The files to write, by flag."""
     from mpicoloc.replay.qos.policy import configuration, level_files
 
     files: dict[str, Mapping[str, str]] = {}

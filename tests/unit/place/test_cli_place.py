@@ -136,7 +136,7 @@ def test_the_table_names_jobs_and_nodes(folder, capsys):
         (("--nodes", "0"), 2, "--nodes must be a whole number of at least 1"),
         (("--hosts", "n[0-6],n3"), 2, "--hosts names n3 twice"),
         (("--nodes", "8", "--objective", "best"), 2, "no objective 'best'"),
-        (("--nodes", "8", "--apart", "a"), 2, "--apart 'a' names no two jobs"),
+        (("--nodes", "8", "--apart", "a"), 2, "--apart 'a' must name two jobs"),
         (("--nodes", "8", "--apart", "a,x"), 2, "constraints name job 'x'"),
         (("--nodes", "8", "--at-most", "a"), 2, "--at-most 'a' is not JOB=X"),
         (("--nodes", "8", "--at-most", "a=0.5"), 2, "slowdown of job 'a' must be at least 1, got 0.5"),
