@@ -23,7 +23,6 @@ from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate, Floats
 from mpicoloc.core.units import seconds
 from mpicoloc.errors import printable
-from mpicoloc.show.templates import template
 
 _CONFIDENCE_FRAC = 0.95
 _DAY_S = 86400
@@ -277,6 +276,8 @@ _WIDTH, _HEIGHT = 600, 130
 
 def page(title: str, centre: Centre, runs: Sequence[SharedRun], figures: Sequence[PolicyFigures]) -> str:
     """HTML without any network access; `runs` has one run of each policy."""
+    from mpicoloc.show.templates import template
+
     workload, machine, window = centre.workload, centre.machine, _window(runs)
     return template("batch_page.html").render(
         title=printable(title),

@@ -12,11 +12,9 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mpicoloc import messages
 from mpicoloc.batch import allocation, comparison, draws, engine, inputs, log_files, order, page, partitions
@@ -31,6 +29,9 @@ from mpicoloc.job import sweep
 from mpicoloc.network import files, flags as fabric
 from mpicoloc.show import outputs
 from mpicoloc.show.table import Column, console, listing, word_columns, write_parquet
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")
 _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
@@ -310,6 +311,9 @@ def write(found: Result, out: str) -> None:
 
     Raises `UsageError` if the folder has files. Raises `EnvironmentFault` if it cannot be written.
     """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     centre, of_seed = found.study.centre, {case.seed: case for case in found.study.cases}
     tables = {
         "jobs": pa.concat_tables([_jobs(centre, of_seed[run.seed], run) for run in found.runs]),
@@ -346,6 +350,8 @@ def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 
 def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
+    import pyarrow as pa
+
     work, schedule = centre.workload, run.schedule
     log, n = work.log, len(work)
     names = np.array(case.names, object)
@@ -377,6 +383,8 @@ def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
 
 def _named(log: JobLog, column: str) -> pa.Array:
     """Names of users or programs if the log has them, else their numbers."""
+    import pyarrow as pa
+
     numbers, names = getattr(log, column), log.names.get(column)
     if names is None:
         return pa.array(numbers)
@@ -390,6 +398,8 @@ def _nodes(runs: Sequence[tuple[int, int]]) -> str:
 
 def _events(run: SharedRun) -> pa.Table:
     """The state after each instant at which a job began or ended."""
+    import pyarrow as pa
+
     time_s, busy = (np.array(column) for column in zip(*run.record.busy, strict=True))
     is_last = np.append(np.diff(time_s) > 0, True)
     time_s, busy = time_s[is_last], busy[is_last]
