@@ -247,7 +247,7 @@ def command(program: Program) -> list[str]:
 
 
 def _mpirun_args(program: Program) -> Sequence[str]:
-    """Arguments of mpirun. By default Open MPI must not bind ranks outside the place's processors."""
+    """Arguments of mpirun. By default they turn off Open MPI's binding, which may leave the place."""
     if program.mpirun_args:
         return program.mpirun_args
     found = target.find(list(program.argv), dict(os.environ), None)

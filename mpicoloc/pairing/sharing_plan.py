@@ -241,7 +241,7 @@ def split_joins(
     runtime_s: Mapping[int, float],
     now_s: float,
 ) -> tuple[list[list[BatchJob]], list[BatchJob]]:
-    """Split pairs into those that delay no job ahead of the partner, and the partners of the other pairs."""
+    """Return the pairs that delay no job queued before the partner, and the partners of all other pairs."""
     next_on: dict[str, NextNodes] = {}
     for turn in found:
         for name in turn.nodes:

@@ -75,8 +75,8 @@ def listed(path: str) -> str:
             if _is_link(link, folder):
                 return os.path.join(link, os.path.basename(path))
     raise EnvironmentFault(
-        f"{folder} has a blank or a colon in its name, which LD_PRELOAD cannot hold, and no link to it can "
-        "be made in /tmp: install mpicoloc below a folder without"
+        f"{folder} contains a blank or a colon, which LD_PRELOAD takes as a separator, and no link to it can "
+        "be made in /tmp: install mpicoloc in a folder whose path has neither"
     )
 
 

@@ -63,7 +63,7 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
         tables[name] = np.ndarray((head["n_rows"][name],), dtype(name), buffer=content, offset=start)
         start += tables[name].nbytes
     if start != len(content):
-        raise ValueError(f"it has {len(content)} bytes, its tables end at {start}")
+        raise ValueError(f"it has {len(content)} bytes, but its tables end at byte {start}")
     return head["facts"], tables
 
 

@@ -151,7 +151,7 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     if not kind.names or len(dataset.shape or ()) != 1:
         raise ValueError(f"{name} is not a table")
     if not {kind[column].kind for column in kind.names} <= set("iufS"):
-        raise ValueError(f"table {name} has columns that no profile has")
+        raise ValueError(f"table {name} has a column of an unsupported type")
     whole = dataset.size * kind.itemsize
     chunk = int(np.prod(dataset.chunks or (0,))) * kind.itemsize
     if whole > MAX_BYTES or chunk > _MAX_CHUNK_BYTES:

@@ -293,7 +293,7 @@ def _check_begins(network: SimulatedNetwork) -> None:
         if len(wrong):
             i, dst = wrong[0]
             raise DataError(
-                f"routes: node {node + i} is to send to host {dst} by a link of node {begins[i, dst]}"
+                f"routes: node {node + i} reaches host {dst} over a link that begins at node {begins[i, dst]}"
             )
 
 

@@ -61,7 +61,7 @@ static int is_word(const char *word, size_t length, const char *name)
     return strlen(name) == length && strncmp(word, name, length) == 0;
 }
 
-/* Choose an event by name or by perf's raw code (r01c2), or the usual events by "on". Other words are ignored. */
+/* Choose an event by its name or by perf's raw code (r01c2). "on" chooses the usual events. Ignore other words. */
 static void choose_word(const char *word, size_t length)
 {
     int is_on = is_word(word, length, "on");

@@ -241,7 +241,7 @@ class _Writer:
         if not self._open[key]:
             raise DataError(
                 f"{action.where}: rank {self._rank} waits for a message from {key[0]} to {key[1]} with tag "
-                f"{key[2]}, which it never began"
+                f"{key[2]}, but has started no such send or receive"
             )
         self._builder.wait_all([self._open[key].popleft()])
 

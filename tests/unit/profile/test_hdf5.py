@@ -240,8 +240,8 @@ def test_each_table_and_column_says_what_it_is(name):
 @pytest.mark.parametrize(
     ("columns", "options", "words"),
     [
-        ([("name", h5py.string_dtype())], {}, "columns that no profile has"),
-        ([("src", "i4", (1 << 12,))], {}, "columns that no profile has"),
+        ([("name", h5py.string_dtype())], {}, "a column of an unsupported type"),
+        ([("src", "i4", (1 << 12,))], {}, "a column of an unsupported type"),
         ([("src", "i4")], {"shape": (1 << 33,)}, "34,359,738,368 bytes"),
         ([("src", "i4")], {"shape": (10,), "chunks": (1 << 28,), "maxshape": (None,)}, "1,073,741,824 bytes"),
         ([("src", "i4")], {"shape": (3, 3)}, "not a table"),

@@ -92,7 +92,7 @@ def test_collectives_of_simgrid(action, n_bytes):
         ("0 init\n0 allreduce 8\n", "allreduce has 1 arguments, and takes 2 to 3"),
         ("0 init\n0 gatherv 8\n", "gatherv has 1 arguments, and takes 2 to 5"),
         ("0 init\n0 compute x\n", "number of flops"),
-        ("0 init\n0 wait 0 0 3\n", "which it never began"),
+        ("0 init\n0 wait 0 0 3\n", "but has started no such send or receive"),
         ("0 init\n0 send 0 0 1 99\n", "datatype 99"),
         ("0 init\n1 init\n0 barrier\n1 bcast 1 0\n", "calls bcast where rank 0 calls barrier"),
         ("0 init\n1 init\n0 barrier\n", "which not all ranks do"),

@@ -223,7 +223,7 @@ def test_tables_of_a_subnet_manager_replace_the_routes():
     [
         ({"link_to": np.zeros(3, int)}, "link_to must have 9 numbers"),
         ({"link_bps": np.zeros(9)}, "link rates must be"),
-        ({"next": np.zeros((3, 3), int)}, "node 3 is to send to host 0 by a link of node 0"),
+        ({"next": np.zeros((3, 3), int)}, "node 3 reaches host 0 over a link that begins at node 0"),
         ({"first": np.array([0, 1, 9])}, "first names a link or set that does not exist"),
         ({"routing": "x"}, "routing must be one of"),
         ({"flit_bytes": 0}, "flit_bytes"),
