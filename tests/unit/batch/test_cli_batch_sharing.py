@@ -107,8 +107,8 @@ def test_a_page_without_sharing(capsys):
     ("words", "code", "said"),
     [
         (("--sharing", "half"), 2, "sharing 'half' is unknown: give one or more of none, blind"),
-        (("--sharing", "model"), 2, "need --slowdowns FILE, or --curves FILE"),
-        (("--sharing", "model", "--slowdowns", "pairs.csv", "--curves", "curves.csv"), 2, "need --slowdowns"),
+        (("--sharing", "model"), 2, "give --slowdowns FILE or --curves FILE"),
+        (("--sharing", "model", "--slowdowns", "pairs.csv", "--curves", "curves.csv"), 2, "give --slowdowns"),
         (("--pack",), 2, "--pack applies to jobs that share nodes"),
         (("--slowdowns", "pairs.csv"), 2, "--slowdowns applies to jobs that share nodes"),
         (("--seed", "3"), 2, "--seed applies to jobs that share nodes"),

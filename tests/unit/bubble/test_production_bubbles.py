@@ -371,7 +371,7 @@ def test_report_history_and_features_have_curve_and_score(tmp_path):
     hdf5.write(profile, tmp_path / "job.h5")
     figure = figures.sensitivity(profile)
     assert show_figures.csv_text(figure).splitlines()[0] == "level,slowdown,low,high"
-    assert [row[0] for row in figure.rows] == [0.0, *LEVELS] and "level 3.5 itself" in figure.description
+    assert [row[0] for row in figure.rows] == [0.0, *LEVELS] and "bubble of level 3.5" in figure.description
     assert show_figures._content(figure, "svg")
     assert figures.sensitivity(sample.profile()) is None
     (row,) = records(history(tmp_path))

@@ -73,4 +73,6 @@ def test_slurm_build_and_up_tell_that_users_cannot_reach_it(opened):
     command = [sys.executable, "-c", code, opened / "a" / "b" / "python"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     assert len(done.stderr.splitlines()) == 1
-    assert f"cannot reach {opened / 'a' / 'b' / 'python'}, as {opened / 'a' / 'b'} is closed" in done.stderr
+    assert (
+        f"cannot reach {opened / 'a' / 'b' / 'python'}, because {opened / 'a' / 'b'} is closed" in done.stderr
+    )

@@ -237,7 +237,7 @@ def test_what_was_not_measured_is_not_passed(runs, capsys):
         (["old0.h5"], "got 1 without --against"),
         (["--against", "new0.h5"], "no runs before --against"),
         (["old0.h5", "--group", "a", "new0.h5"], "put every profile after a --group"),
-        (["--group", "a", "old0.h5"], "one group 'a' only"),
+        (["--group", "a", "old0.h5"], "only one group, 'a'"),
         (["--group", "a", "--group", "b", "old0.h5"], "'a' has no profile"),
         (["--group", "a", "old0.h5", "--group", "a", "old0.h5"], "'a' is given twice"),
         (["old0.h5", "new0.h5", "--regression", "speed=5%"], "'speed' is not a quantity; give wall_s"),

@@ -139,7 +139,7 @@ def test_a_model_that_is_fitted_anew_is_read_and_a_damaged_one_is_not(watch, cap
     fit(8)
     watch("--model", str(file), "--threshold", "none", "--dry-run", n_looks=4, between=between)
     assert ["to share with" in each.out for each in outs] == [False, True, False, False]
-    assert ["is kept" in each.err for each in outs] == [False, False, True, False]
+    assert ["stays in use" in each.err for each in outs] == [False, False, True, False]
 
 
 def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
