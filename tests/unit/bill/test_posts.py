@@ -259,7 +259,7 @@ def test_a_ledger_that_others_keep_busy_is_named(books, tmp_path):
     holder.execute("BEGIN IMMEDIATE")
     url = f"sqlite:///{os.path.abspath('ledger.sqlite')}?timeout=0.2"
     code, out, err = books("charge", "lab", write(tmp_path, "p.h5"), "--ledger", url)
-    assert (code, out, len(err.splitlines())) == (4, "", 1) and "busy" in err
+    assert (code, out, len(err.splitlines())) == (4, "", 1) and "locked it for too long" in err
     assert books("list", "--ledger", url)[0] == 0  # readers wait for nobody
     holder.close()
 
