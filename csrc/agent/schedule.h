@@ -17,10 +17,10 @@ typedef struct mc_schedule {
     int i_target;                  /* job that takes it: index into the view's live jobs */
 } mc_schedule;
 
-/* How long before an instant that may be its own the agent wakes. around_ns: length of the windows that its meter
+/* Time from the agent's wake-up to an instant that can be its own. around_ns: length of the windows that its meter
    counts beside the shutter; 0: none. */
 uint64_t mc_schedule_lead_ns(uint64_t period_ns, uint64_t around_ns);
-/* How long before the instant the agent of a co-runner wakes. */
+/* Time from the wake-up of a co-runner's agent to the instant. */
 uint64_t mc_schedule_signal_ns(uint64_t period_ns);
 
 /* The next instant that is at least lead_ns after now. */

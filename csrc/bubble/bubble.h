@@ -1,6 +1,6 @@
-/* The bubble, a memory hog of adjustable pressure, as a library. It has no global state and no threads, and allocates
-   nothing after mc_bubble_open, so that it can run as a program or, for milliseconds, in a thread of another program.
-   */
+/* The bubble, a memory hog of adjustable pressure, as a library. It has no global state and no threads, and
+   allocates nothing after mc_bubble_open, so that it can run as a program or, for milliseconds, in a thread of
+   another program. */
 #ifndef MPICOLOC_BUBBLE_H
 #define MPICOLOC_BUBBLE_H
 

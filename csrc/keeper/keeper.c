@@ -35,8 +35,8 @@
 
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, AGENT_POLL_MS = 2, N_FDS_MAX = 65536 };
 
-/* How long to wait for a first segment (segments are made before the keeper starts, so if there is none the job is
-   over), for the other segments, and for a coordinator to write the profile. */
+/* Longest wait for a first segment (segments are made before the keeper starts, so without one the job is over), for
+   the other segments, and for a coordinator to write the profile. */
 static const uint64_t FIRST_RANK_NS = 1000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
 
 /* ---- ranks and node file ---- */

@@ -135,8 +135,8 @@ static int by_key(const void *a, const void *b)
     return (key_a > key_b) - (key_a < key_b);
 }
 
-/* Quicksort with inline comparisons. Parts that are still large after n_divisions divisions are left to the C library.
-   */
+/* Quicksort with inline comparisons. Parts that are still large after n_divisions divisions are left to the C
+   library. */
 static void sort_events(rp_event *events, uint32_t n, int n_divisions)
 {
     while (n > 24 && n_divisions-- > 0) {

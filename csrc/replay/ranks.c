@@ -191,8 +191,8 @@ static void compute_ps(rp_sim *sim, rp_rank *rank, int64_t duration_ps)
     rp_push(sim, sim->now + duration_ps, RP_EV_RANK, number_of(sim, rank), 0);
 }
 
-/* Whether the rank can continue at once: all requests that it waits for are complete, and their receives cost no time.
-   */
+/* Whether the rank can continue at once: all requests that it waits for are complete, and their receives cost no
+   time. */
 static int pass_wait(rp_sim *sim, rp_rank *rank)
 {
     uint8_t *slots = sim->slots + rank->slots + rank->wait_first;

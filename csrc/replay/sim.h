@@ -10,8 +10,8 @@
 #define RP_NIL UINT32_MAX
 #define RP_NEVER INT64_MAX
 
-/* Event queue, ordered by time, then kind, then id: a ring of buckets, and a heap for events beyond the ring's horizon.
-   */
+/* Event queue, ordered by time, then kind, then id: a ring of buckets, and a heap for events beyond the ring's
+   horizon. */
 enum {
     RP_ID_BITS = 32,
     RP_KIND_BITS = 4,
@@ -263,8 +263,8 @@ struct rp_sim {
     jmp_buf no_memory;
 };
 
-/* simulation.c: all leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and cannot grow.
-   */
+/* simulation.c: all leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and cannot
+   grow. */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
 /* Double the room of an array, or allocate its first room. */

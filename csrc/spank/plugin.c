@@ -310,8 +310,8 @@ static void tell(struct said *said)
         slurm_error("%s", line);
 }
 
-/* Wait for `pid` for at most CLOSING_LIMIT_S, then kill its process group. Returns the exit code; -1 if there was none.
-   */
+/* Wait for `pid` for at most CLOSING_LIMIT_S, then kill its process group. Returns the exit code; -1 if there was
+   none. */
 static int wait_for_command(pid_t pid)
 {
     struct said nothing = {.pipe = -1};

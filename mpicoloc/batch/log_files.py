@@ -594,7 +594,8 @@ def _read(path: str, state: object, *, skip_damaged: bool) -> tuple[JobLog, tupl
         if data[:2] == b"\x1f\x8b":
             data = gzip.decompress(data)
     except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"cannot read {path}: {error}: give a log in Standard Workload Format or of Slurm's sacct"
+            f"cannot read {path}: {reason}: give a log in Standard Workload Format or of Slurm's sacct"
         ) from None
     return parse(data.decode("utf-8-sig", "replace").split("\n"), path, skip_damaged=skip_damaged)

@@ -371,7 +371,7 @@ def backfilled(view: View, first: int) -> int | None:
 
 
 def _examined(view: View, first: int) -> int | None:
-    """As `backfilled`, by asking the allocation once for each size."""
+    """Choose the job that `backfilled` chooses, but ask the allocation only once for each size."""
     n_before = view.n_refused(first)
     places = n_before + np.flatnonzero(view.queue["n_nodes"][n_before:] <= view.n_free)
     places = places[places != first]

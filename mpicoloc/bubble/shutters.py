@@ -439,13 +439,13 @@ def why_none(profile: Profile) -> str:
     if n_told and not ran_any(shutters):
         return (
             f"in {n_told} shutters bubbles were to run, but none began in time and had its processors: other "
-            "programs wanted them, or the co-runner that was asked could not press"
+            "programs used them, or the co-runner that was asked could not run them"
         )
     return ""
 
 
 def from_job(tables: Mapping[str, Table]) -> Bubbled | None:
-    """As `from_tables`, for the end of a job: None if the node's calibration is invalid."""
+    """Call `from_tables` at the end of a job; None if the node's calibration is invalid."""
     try:
         return from_tables(tables, "")
     except DataError:  # this error must not cost the job its profile

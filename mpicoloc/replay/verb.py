@@ -391,7 +391,7 @@ def row(args: argparse.Namespace) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=_N_TRACES)
 def _read(path: str, choices: Choices) -> Source:
-    """As `sources.read`, with traces and their programs cached from row to row."""
+    """Read jobs as `sources.read` does, but cache traces and their programs from row to row."""
     import numpy as np
 
     from mpicoloc.replay.programs import sources

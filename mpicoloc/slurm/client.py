@@ -244,14 +244,19 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         admin_comment=str(row["admin_comment"] or ""),
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
         or bool(row["required_nodes"])
-        # Slurm 26.05 sets max_nodes itself for a job that requests no number of nodes.
-        or (
-            "JOB_IMPLICIT_MAX_NODES" not in row.get("flags", ())
-            and n_nodes < _number(row["max_nodes"]) < _NO_VALUE
-        )
+        or _can_have_more(row, n_nodes)
         or (row["state_reason"] or "") not in REASONS_FOR_NODES,
         memory_bytes=_memory_bytes(row, n_nodes) if has_memory else 0.0,
     )
+
+
+def _can_have_more(row: Mapping[str, Any], n_nodes: int) -> bool:
+    """Whether its user lets the job have more nodes than it needs.
+
+    Slurm 26.05 sets a largest number for jobs whose users name none.
+    """
+    is_implicit = "JOB_IMPLICIT_MAX_NODES" in row.get("flags", ())
+    return not is_implicit and n_nodes < _number(row["max_nodes"]) < _NO_VALUE
 
 
 def _memory_bytes(row: Mapping[str, Any], n_nodes: int) -> float:

@@ -1,4 +1,4 @@
-"""What mpicoloc/core/json_output.toml says of the documents that commands print with `--json`."""
+"""The documents that commands print with `--json`, as mpicoloc/core/json_output.toml describes them."""
 
 import json
 import tomllib

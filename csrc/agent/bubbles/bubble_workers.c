@@ -36,8 +36,8 @@ typedef struct worker {
 struct mc_bubble_workers {
     int n, n_wanted; /* workers started; to be started */
     int has_waker, stop;
-    uint64_t first_bytes, other_bytes,
-        opened_bytes; /* of the first worker; of each other one; of all that have theirs */
+    /* Memory of the first worker; of each other one; of all that have theirs. */
+    uint64_t first_bytes, other_bytes, opened_bytes;
     worker rows[MC_N_BUBBLE_WORKERS];
     pthread_mutex_t opening; /* one worker allocates at a time, so that the free memory that it reads is right */
     pthread_mutex_t lock;

@@ -42,7 +42,7 @@ void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_a
 
 /* ---- shutters of others ---- */
 
-/* How many bubbles this job can run for others on the processors of its ranks. */
+/* Number of bubbles that this job can run for others on the processors of its ranks. */
 mc_press_offer mc_bubbling_offer(mc_bubbling *bubbling, const mc_job_ranks *ranks);
 /* Run bubbles in the shutter of job i_live if that job requests it. Call this only after the ranks were told to
    pause. Returns 1 if bubbles run. */

@@ -31,8 +31,8 @@ typedef struct mc_window_samples {
     mc_spots *spots; /* only its samplers are used */
     mc_loops loops;
     uint64_t stretch; /* factor by which sampling intervals are longer than usual */
-    uint64_t i_set,
-        n_failed[MC_N_LOOPS]; /* for each loop of set i_set: shutters whose samples did not tell its passes */
+    /* For each loop of set i_set: shutters whose samples did not tell its passes. */
+    uint64_t i_set, n_failed[MC_N_LOOPS];
     mc_sampler_reading readings[MC_N_SAMPLERS][MC_N_WINDOW_EDGES];
     int n_others;
     mc_other_spot others[MC_N_OTHER_SPOTS];

@@ -544,10 +544,10 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* How late an edge may be read. Before the shutter: a quarter of a window. The estimator assumes windows of equal
-   length, so the pace in one can be wrong by as much. BEFORE_END: MC_APART_NS, which is still before the pauses. The
-   window in the shutter can begin a quarter late but must not end more than a sixteenth late, as co-runners may run
-   again by then. */
+/* The longest delay with which an edge is still read. Before the shutter: a quarter of a window. The estimator assumes
+   windows of equal length, so the pace in one can be wrong by as much. BEFORE_END: MC_APART_NS, which is still before
+   the pauses. The window in the shutter can begin a quarter late but must not end more than a sixteenth late, as
+   co-runners may run again by then. */
 static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_ns)
 {
     return i_edge < BEFORE_END      ? before_ns / 4
@@ -659,12 +659,11 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
                            int *wake)
 {
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
-    const mc_place_set *set =
-        &count->node->counts.sets[count->i_set]; /* i_set changes if the set is dropped meanwhile */
+    /* A pointer, as i_set changes if the set is dropped meanwhile. */
+    const mc_place_set *set = &count->node->counts.sets[count->i_set];
     /* Sample before the jumps are installed: their pages are then writable, and mc_maps_read would not take them for
        code. */
-    int i_first =
-        (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* begin with another rank each time */
+    int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* other ranks each time */
     int has_jumps = mc_loops_first(set) > 0;
     mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
     int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
@@ -787,8 +786,8 @@ static void measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, in
 {
     mc_count_meter *count = meter->state;
     mc_moved before = count->moved_before;
-    count->moved_before =
-        (mc_moved){0}; /* unless this shutter is counted, the interval to the next has no known begin */
+    /* Unless this shutter is counted, the interval to the next one has no known begin. */
+    count->moved_before = (mc_moved){0};
     if (is_ready(count))
         measure_places(count, &before, own, around_ns, wake);
 }

@@ -86,8 +86,8 @@ static inline uint64_t mc_scattered(uint64_t i)
 }
 
 /* Instant i of the grid that all jobs share. Each instant is shifted by up to 0.3 periods, equally for all jobs:
-   otherwise a job whose iteration time divides the period would have every shutter at the same point of its iteration.
-   */
+   otherwise a job whose iteration time divides the period would have every shutter at the same point of its
+   iteration. */
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns);
 
 #endif

@@ -29,8 +29,8 @@ static MPI_Group group_of(MPI_Comm comm, int is_remote)
     return group;
 }
 
-/* World ranks of a group's members, -1 for members outside the world (spawned or connected). Returns NULL on failure.
-   */
+/* World ranks of a group's members, -1 for members outside the world (spawned or connected). Returns NULL on
+   failure. */
 static int *translate(MPI_Group group, MPI_Group world, int n)
 {
     int *ranks = malloc((size_t)n * sizeof *ranks);

@@ -65,8 +65,8 @@ static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
 
 void mc_record_moved(mc_frame *frame, mc_volume *v);
 
-/* matrix.c: records from which the traffic between ranks is computed. Record a collective; call this before mc_leave.
-   */
+/* matrix.c: records from which the traffic between ranks is computed. Record a collective; call this before
+   mc_leave. */
 void mc_record_collective(const mc_volume *v);
 /* Record the bytes that this rank sends to rank i of a communicator in a collective whose parts differ. */
 void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);

@@ -82,8 +82,8 @@ void *mc_find(const char *name)
     X(errors_return, "ompi_mpi_errors_return", MPI_ERRORS_RETURN)
 
 #ifdef OPEN_MPI
-/* Find data in the executable first: unlike functions, data may have been copied there, and then that address counts.
-   */
+/* Find data in the executable first: unlike functions, data may have been copied there, and then that address
+   counts. */
 static void *find_data(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);

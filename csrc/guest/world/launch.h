@@ -25,8 +25,8 @@ void mc_announce(const char *how);
 void mc_next_round(void);
 void mc_announce_off(void); /* make the file <key>.off: recording is switched off in a rank of this node */
 /* Make the file <key>.<what>, at which the coordinator ends the job. "past": a rank has a second MPI, which this
-   library cannot see. "forked": a child of a rank is in MPI_Finalize. "partitioned": a rank waits for the coordinator.
-   */
+   library cannot see. "forked": a child of a rank is in MPI_Finalize. "partitioned": a rank waits for the
+   coordinator. */
 void mc_announce_trouble(const char *what);
 int mc_is_announced(const char *how); /* 1 if a process of this node has announced it for this round */
 

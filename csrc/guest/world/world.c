@@ -267,7 +267,7 @@ static uint64_t node_id(void)
 static MPI_Comm ranks_of_node(int world_rank)
 {
     uint64_t id = node_id();
-    MPI_Comm half, local;
+    MPI_Comm half = mc_known.comm_null, local = mc_known.comm_null;
     MC_REAL(MPI_Comm_split)(mc_app_world, (int)(id & INT_MAX), world_rank, &half);
     MC_REAL(MPI_Comm_split)(half, (int)(id >> 32 & INT_MAX), world_rank, &local);
     MC_REAL(MPI_Comm_free)(&half);
@@ -370,8 +370,8 @@ static int end(void)
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
-    /* The ranks sleep below. Before, let outstanding messages (buffered sends) move, which happens only in MPI calls.
-       */
+    /* The ranks sleep below. Before, let outstanding messages (buffered sends) move, which happens only in MPI
+       calls. */
     MC_REAL(MPI_Barrier)(mc_app_world);
     /* All ranks wait here: in MPI_Finalize, where they would wait for the first rank, many libraries spin. */
     if (is_kept)
@@ -705,8 +705,8 @@ __attribute__((destructor)) static void leave_without_finalize(void)
 /* ---- attributes in MPICH's Fortran ---- */
 
 #if defined(MC_HAS_FORTRAN) && !defined(OPEN_MPI)
-/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: the value's type.
-   */
+/* In MPICH, mpif.h and `use mpi` call these instead of MPI_Comm_set_attr and MPI_Comm_get_attr. type: the value's
+   type. */
 #define MC_EXPORT __attribute__((visibility("default")))
 
 MC_EXPORT int MPII_Comm_set_attr(MPI_Comm comm, int keyval, void *value, int type)

@@ -399,7 +399,7 @@ def _halvings(folded: Folded) -> Iterator[tuple[int, int, Ints, Ints]]:
 
 
 def _halve_blocks(folded: Folded, call: Collective) -> Halving:
-    """As `_halve`, for a buffer that is first divided into one block for each folded rank."""
+    """Divide the buffer into one block for each folded rank, then do what `_halve` does."""
     sizes = block_sizes(call.n_items, folded.n)
     if not call.is_blocking:  # the last block takes the remainder
         sizes = np.append(np.full(folded.n - 1, sizes[-1]), call.n_items - sizes[-1] * (folded.n - 1))

@@ -651,7 +651,7 @@ def _components(src: Array, dst: Array, n_ranks: int) -> Array:
 
 
 def _placed_of_component(calls: Sequence[CollectiveCalls], parts: Table) -> list[PlacedCollective]:
-    """As `placed`, for one connected component."""
+    """Do what `placed` does for one connected component."""
     callers = np.array([rank for rank, own in enumerate(calls) if len(own.function)], np.int64)
     if not len(callers):
         return []

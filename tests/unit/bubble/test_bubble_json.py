@@ -1,4 +1,4 @@
-"""What `mpicoloc bubble` prints for programs has the documented keys."""
+"""The JSON of `mpicoloc bubble` has the documented keys."""
 
 import json
 
