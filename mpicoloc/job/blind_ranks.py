@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from mpicoloc.errors import EnvironmentFault
 from mpicoloc.job.processes import DAEMONS, stat
@@ -137,7 +137,17 @@ def _name(pid: int | None) -> str:
 
 def end_all() -> None:
     """End the ranks of this node, which would wait in MPI_Init forever."""
+    found: list[int] = []
+    # Stop all first: a child that is forked meanwhile would outlive its rank and keep the launcher waiting.
+    while new := [pid for pid in processes() if pid not in found]:
+        _signal(new, signal.SIGSTOP)
+        found += new
     # Children first: when the first rank ends, the launcher ends this process.
-    for pid in reversed(processes()):
+    _signal(found[::-1], signal.SIGTERM)
+    _signal(found[::-1], signal.SIGCONT)
+
+
+def _signal(pids: Iterable[int], number: int) -> None:
+    for pid in pids:
         with contextlib.suppress(OSError):
-            os.kill(pid, signal.SIGTERM)
+            os.kill(pid, number)
