@@ -43,6 +43,7 @@ def company(job):
     return job.profile().tables["corunners"]["job_id"].tolist()
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("namespaces", [[], OWN_NUMBERS], ids=["memory", "memory_and_numbers"])
 @pytest.mark.parametrize("way", ["wrap", "preload"])
 def test_jobs_with_memory_of_their_own_measure_each_other(start_apart, tmp_path, way, namespaces):
