@@ -1,5 +1,5 @@
-/* Requests and decisions that the coordinator of a job on several nodes writes into the node file, for its own agent
-   or for the one that it watches. */
+/* Requests and decisions that the coordinator of a job on several nodes writes into the node file, either for its own
+   agent or for the agent that it watches. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "agent/shutter/intervals.h"

@@ -16,7 +16,7 @@ typedef struct mc_lengths {
     mc_shutter_options options;
     uint64_t t_open;
     uint64_t period_ns;   /* period of the present grid, which all jobs share */
-    uint64_t duration_ns; /* length of a shutter that this job wishes */
+    uint64_t duration_ns; /* shutter length that this job wishes */
     double own_frac;      /* fraction of its time that measuring costs this job beyond the pauses that others request */
     double stretch;       /* fraction of the longest allowed length to request; halved whenever neighbours refuse */
     uint64_t n_offered;   /* instants offered to this job so far */

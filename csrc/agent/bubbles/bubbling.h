@@ -9,7 +9,7 @@
 
 typedef struct mc_bubbling mc_bubbling;
 
-/* Returns NULL if bubbles are not wanted or not possible. As long as there are none, `why` (MC_TEXT_LEN bytes that
+/* Returns NULL if bubbles are not wanted or not possible. As long as no bubble has run, `why` (MC_TEXT_LEN bytes that
    outlive the object) holds the reason. Fills `curve` from the calibration. */
 mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve);
 void mc_bubbling_close(mc_bubbling *bubbling);
@@ -35,8 +35,9 @@ mc_press_request mc_bubbling_request(const mc_bubbling *bubbling);
 void mc_bubbling_begin(mc_bubbling *bubbling, const mc_reservation *shutter);
 /* Whether a bubble or the probe was started for the shutter that began at t0. */
 int mc_bubbling_was_told(const mc_bubbling *bubbling, uint64_t t0);
-/* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began in time and had its processors
-   to itself. acks: of all co-runners that were asked to press; n_acks 0: one of them has not acknowledged. */
+/* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began in time and had its processors to
+   itself. acks: the acknowledgements of all co-runners that were asked to run bubbles; n_acks 0: one of them has not
+   acknowledged. */
 void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_acks, double *level,
                         double *probe_slowdown);
 
