@@ -7,7 +7,7 @@
 
 typedef struct mc_meter {
     const struct mc_meter_ops *ops;
-    void *state; /* state of the meter's own */
+    void *state; /* the meter's own state */
     mc_node *node;
     mc_job_ranks *ranks;
 } mc_meter;
@@ -15,7 +15,7 @@ typedef struct mc_meter {
 /* Whether the meter searches for places to count. */
 enum { MC_SEARCH_IMPOSSIBLE, MC_SEARCH_IDLE, MC_SEARCH_RUNNING };
 
-/* Operations of a meter, explained at the functions mc_meter_* below; NULL: does nothing. */
+/* Operations of a meter, which the functions mc_meter_* below explain. One that is NULL does nothing. */
 typedef struct mc_meter_ops {
     const char *name;                              /* in the option meter */
     uint64_t recorded_as;                          /* MC_METER_*, in the node file */
@@ -48,8 +48,8 @@ int mc_meter_search(const mc_meter *meter);
 
 /* Length of the windows beside a shutter that lasts planned_ns; 0: the meter has none. */
 uint64_t mc_meter_around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
-/* Mean length of the cycle at a random instant, for which shutters are made long enough; 0: no cycle is recorded, -1:
-   unknown. */
+/* Mean length of the cycle that runs at a random instant; 0: no cycle is recorded, -1: unknown. Shutters are made long
+   enough for it. */
 double mc_meter_cycle_ns(const mc_meter *meter);
 /* Measure in this shutter, if it is open. Waits until the windows are over, or *wake is not 0. */
 void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake);
