@@ -17,7 +17,7 @@ static int is_set(spank_t spank, const char *variable)
 
 enum { N_PRELOAD = 16384, N_VARIABLE = 64 };
 
-/* A copy with the same value, under a second prefix, marks a variable that the plugin has set. */
+/* The plugin marks each variable that it sets: a copy with the prefix COPY has the same value. */
 static const char OWN[] = "MPICOLOC_", COPY[] = "MPICOLOC_SITE_";
 
 static void name_variable(char text[N_VARIABLE], const char *start, const char *name)
@@ -38,8 +38,8 @@ static void forget(spank_t spank, const char *name)
     spank_unsetenv(spank, copy);
 }
 
-/* Remove the libraries that the plugin and libmpicoloc-auto.so have added to LD_PRELOAD. Returns 1 if there were any:
-   without libmpicoloc-auto.so, our libraries are the user's own choice and stay. */
+/* Remove the libraries that the plugin and libmpicoloc-auto.so have added to LD_PRELOAD. Returns 1 if
+   libmpicoloc-auto.so was there. If it was not, our libraries are the user's own choice and stay. */
 static int strip_preload(char *preload)
 {
     char *rest = NULL, *to = preload;
@@ -108,8 +108,8 @@ static int read_word(spank_t spank, const char *variable, char word[N_WORD])
            !strchr(word, '/');
 }
 
-/* Split NAME=VALUE in place and return the value. NULL: the line has another form, or contains a blank, which would
-   separate entries of the mark. */
+/* Split NAME=VALUE in place and return the value. NULL: the line has another form, or contains a blank, which separates
+   entries in the mark. */
 static char *split(char *line)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";

@@ -21,8 +21,9 @@ static const double SLOWDOWN_MAX = 1000.0;
 static const char NOT_YET[] = "no shutter had counts yet";
 static const char NO_PROCESSORS[] = "there are not as many processors outside the job as the calibration had bubbles";
 static const char CONFINED[] =
-    "the kernel keeps bubbles off all other processors, so co-runners must press: run them with --bubble as well; "
-    "together they need as many processors as the calibration had bubbles, all of them in this job's --bubble-cores";
+    "the kernel keeps bubbles off all other processors, so co-runners must run them: start those jobs "
+    "with --bubble as well; together they need as many processors as the calibration had bubbles, "
+    "all of them in this job's --bubble-cores";
 
 static const char NO_COORDINATORS[] =
     "bubbles of a job on several nodes need its coordinators on all of them: start it by `mpicoloc run` or `wrap`";
@@ -179,7 +180,7 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     if (status == MC_BUBBLE_OK)
         return 1;
     explain(why,
-            status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
+            status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated (run `mpicoloc bubble calibrate`): no "
             : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
                                             : "not a calibration of bubbles: ",
             path);

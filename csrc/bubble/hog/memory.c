@@ -10,8 +10,8 @@
 
 static const uint64_t HUGE_PAGE_BYTES = 2 << 20;
 
-/* Files of a control group: its limit, the memory used, and the line of memory.stat with the part of that memory that
-   is page cache, which the kernel drops when it needs memory. */
+/* Files of a control group with its limit and the memory that it uses. `cache` is the line of memory.stat that holds
+   the page cache in that memory, which the kernel drops when it needs memory. */
 typedef struct group_files {
     const char *root, *limit, *used, *cache;
 } group_files;
