@@ -11,7 +11,7 @@ static const double CYCLES_WISHED = 6.0;
 /* A confidence interval needs several shutters, so a young job takes short ones, however long its cycles are, and takes
    longer ones later. */
 static const double SHUTTERS_AT_LEAST = 5.0;
-static const double SHUTTERS_SOON = 2.0; /* this many must fit into the duty limit of a young job */
+static const double SHUTTERS_SOON = 2.0; /* number of shutters that must fit into the duty limit of a young job */
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs every shutter that the duty limit allows. A long job needs fewer, so it takes one turn in three,

@@ -26,7 +26,7 @@ typedef struct mc_lengths {
 void mc_lengths_open(mc_lengths *lengths, uint64_t t_open);
 
 /* Length of the next shutter: at least the wish. Jobs with different wishes share one grid, so a job that wishes short
-   shutters takes longer ones as far as the duty limits allow. */
+   shutters takes longer ones, as long as the duty limits allow them. */
 uint64_t mc_lengths_planned_ns(const mc_lengths *lengths, const mc_board_view *view, uint64_t now);
 
 enum { MC_TAKE_NONE, MC_TAKE_FULL, MC_TAKE_PARTIAL };

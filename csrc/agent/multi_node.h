@@ -12,7 +12,7 @@ typedef struct mc_drawn_bubble {
     uint64_t bubble, is_wanted;
 } mc_drawn_bubble;
 
-/* Publish what the coordinator needs to choose an instant. */
+/* Publish the values that the coordinator needs to choose an instant. */
 void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, mc_drawn_bubble drawn,
                            int has_ranks);
 /* Book the shutter that the coordinator has decided on, and report this node's verdict on the last one. */

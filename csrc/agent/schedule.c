@@ -15,7 +15,7 @@ uint64_t mc_schedule_signal_ns(uint64_t period_ns)
     return mc_min(MC_TELL_NS, period_ns / 8);
 }
 
-/* The first booked shutter after `first`. */
+/* Find the first booked shutter after `first`. */
 static void find_booking(mc_schedule *schedule, const mc_board_view *view, uint64_t first)
 {
     for (int i = 0; i < view->n_live; i++) {
@@ -54,7 +54,7 @@ int mc_schedule_is_time(const mc_schedule *schedule, uint64_t lead_ns, uint64_t 
     return !is_early && !is_late;
 }
 
-/* 1: the instant of the grid is too near to a booked shutter, so nobody takes it. */
+/* 1: the instant of the grid is too close to a booked shutter, so no job takes it. */
 static int is_booked_over(const mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns)
 {
     uint64_t gap_ns = mc_booking_gap_ns(period_ns);

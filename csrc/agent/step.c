@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are missing or the meter searches */
+static const uint64_t RANKS_POLL_NS = 20000000; /* poll interval while ranks are missing or the meter searches */
 static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* longest wait for missing ranks */
-static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator may ask */
+static const uint64_t ASKED_POLL_NS = 50000000;         /* poll interval while a coordinator may send requests */
 
 static uint64_t around_ns(const mc_agent *agent)
 {
@@ -152,7 +152,7 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, now))
         return;
-    /* A shutter without co-runners shows nothing about co-runners: it is for a bubble. */
+    /* A shutter without co-runners shows nothing about co-runners. It serves to measure a bubble. */
     int is_alone = own->record.n_corunners == 0 && !(own->i_common && is_shared_elsewhere(agent));
     if (own->record.verdict == MC_VERDICT_VALID &&
         (is_alone || mc_bubbling_was_told(agent->bubbling, own->reservation.t0)))

@@ -27,7 +27,7 @@ static mc_agent *open_and_show(void)
 {
     mc_agent *agent = NULL;
     int status = mc_agent_open(&agent, thread_key, thread_job_id);
-    if (status == MC_E_GONE) /* a coordinator is the agent already */
+    if (status == MC_E_GONE) /* a coordinator is already the agent */
         return NULL;
     if (status != MC_OK) {
         fprintf(stderr, "mpicoloc: no node agent, so no interference is measured (%d): see `mpicoloc check`\n", status);
@@ -73,7 +73,7 @@ int mc_agent_thread_start(const char *key, const char *job_id)
 
 void mc_agent_thread_stop(void)
 {
-    if (!started || owner_pid != (int)getpid()) /* a forked child has no such thread */
+    if (!started || owner_pid != (int)getpid()) /* in a forked child the thread does not exist */
         return;
     atomic_store_explicit(&stopping, 1, memory_order_release);
     pthread_mutex_lock(&lock);

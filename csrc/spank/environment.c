@@ -101,7 +101,7 @@ enum { N_WORD = 256, N_LINES = 8, N_MARK = N_LINES * (N_WORD + 1) };
 /* Variable that lists what the plugin has set: entries NAME=VALUE, separated by spaces. */
 static const char MARK[] = "MPICOLOC_SITE_LEVEL";
 
-/* Returns 1 if the word can be one component of a path. */
+/* Read a variable. Returns 1 if its value can be one component of a path. */
 static int read_word(spank_t spank, const char *variable, char word[N_WORD])
 {
     return spank_getenv(spank, variable, word, N_WORD) == ESPANK_SUCCESS && word[0] && word[0] != '.' &&

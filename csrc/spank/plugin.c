@@ -1,7 +1,7 @@
 /* The Slurm plugin, spank_mpicoloc.so. It preloads libmpicoloc-auto.so into the tasks of jobs to be measured. At the
    end of a job it starts commands that remove the job's files in shared memory and sign its profiles. It sets the
    variables of service levels in the tasks of jobs that have one. The plugin must never end or fail a job: every
-   function returns ESPANK_SUCCESS, except the check of the user's own option. */
+   function returns ESPANK_SUCCESS, except the one that checks the user's own option. */
 #define _GNU_SOURCE
 #include "spank/environment.h"
 #include "spank/notes.h"
@@ -34,7 +34,7 @@ enum wish { NOT_SAID, OFF, ON };
 
 /* All paths are absolute. An empty path means that none was given. */
 struct site_settings {
-    int is_default; /* measure every job, unless its user says off */
+    int is_default; /* measure every job unless its user has said off */
     int is_always_recorded;
     int n_partitions;
     char partitions[N_PARTITIONS][N_NAME];
@@ -196,7 +196,7 @@ static int is_partition_wanted(const struct site_settings *site, const struct us
     return site->is_default;
 }
 
-/* 1 if each step has its own file. */
+/* 1 if `out` gives each step its own file. */
 static int names_steps(const char *out)
 {
     char one[PATH_MAX], other[PATH_MAX];
@@ -634,7 +634,7 @@ static int is_first_node(void)
 }
 
 /* 1 if there are profiles, notes of steps, or the mark of a job without a script. A separate process searches, because
-   the user may have filled the folder, and file systems can hang. */
+   the search may hang: the user may have filled the folder, or the file system may not answer. */
 static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
@@ -653,7 +653,7 @@ static int has_left(uint32_t job, uid_t uid)
     return code == 0;
 }
 
-/* 1 for a board, which belongs to the node, not to the job. */
+/* 1 if the file is a board, which belongs to the node rather than to the job. */
 static int is_board(const char *name)
 {
     const char *end = strrchr(name, '.');

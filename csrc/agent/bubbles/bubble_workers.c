@@ -26,9 +26,9 @@ typedef struct worker {
     mc_bubble_workers *all;
     int i;
     mc_bubble bubble;
-    uint64_t i_turn;           /* last turn that it has seen */
+    uint64_t i_turn;           /* last turn that the worker has seen */
     int memory;                /* 1: allocated; 0: not yet; -1: failed */
-    uint64_t i_done;           /* last turn that it has completed; stored after the fields below */
+    uint64_t i_done;           /* last turn that the worker has completed; stored after the fields below */
     uint64_t t_began, last_ns; /* start of that turn; length of its counted time */
     mc_bubble_work work;
 } worker;
@@ -59,7 +59,8 @@ static void press(worker *w, const turn *t)
     __atomic_store_n(&w->i_done, t->number, __ATOMIC_RELEASE);
 }
 
-/* The program has hardly begun and will need memory too, so workers leave it half of what was free before them. */
+/* The program has hardly begun and will need memory too, so workers leave it half of the memory that was free before
+   they took theirs. */
 static int leaves_half(const mc_bubble_workers *all)
 {
     uint64_t free_bytes = mc_bubble_free_bytes(),
@@ -168,7 +169,7 @@ void mc_bubble_workers_close(mc_bubble_workers *all)
 {
     if (!all)
         return;
-    pthread_mutex_lock(&all->lock); /* so that no worker is between its test of `stop` and its wait */
+    pthread_mutex_lock(&all->lock); /* taken so that no worker is between its test of `stop` and its wait */
     mc_wake(&all->stop);
     pthread_cond_signal(&all->turn_set);
     pthread_cond_broadcast(&all->turn_due);

@@ -25,7 +25,7 @@ void mc_bubbling_lacks_coordinators(mc_bubbling *bubbling, int lacks);
    Returns 0 if none was drawn or none can run. */
 int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
 /* Draw a level or the probe for a shutter on all nodes of the job, encoded as in mc_common; 0: nothing can run yet.
-   *is_wanted: run it even if there are co-runners. */
+   Sets *is_wanted if it shall also run in a shutter with co-runners. */
 uint64_t mc_bubbling_draw_for_all(mc_bubbling *bubbling, uint64_t *is_wanted);
 /* Prepare the bubble or probe that was drawn for all nodes. Returns 0 if it cannot run here. */
 int mc_bubbling_take(mc_bubbling *bubbling, const mc_board_view *view, uint64_t bubble);
@@ -49,7 +49,7 @@ mc_press_offer mc_bubbling_offer(mc_bubbling *bubbling, const mc_job_ranks *rank
    pause. Returns 1 if bubbles run. */
 int mc_bubbling_serve(mc_bubbling *bubbling, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks);
-/* Wait for the end of the bubbles, until shortly before the end of the shutter. */
+/* Wait for the bubbles to end, but only until shortly before the end of the shutter. */
 void mc_bubbling_await(const mc_bubbling *bubbling, const mc_reservation *shutter, int *wake);
 /* Report in the acknowledgement whether the bubbles ran as requested; waits until the shutter's end at most. */
 void mc_bubbling_answer(const mc_bubbling *bubbling, const mc_reservation *shutter, mc_ack *ack, int *wake);

@@ -35,7 +35,7 @@ int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns);
 uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, const mc_thread_sample *sample),
                              void *data);
 
-/* Stop; the ring keeps its samples. */
+/* Stop sampling. The ring keeps its samples. */
 void mc_sample_ring_stop(const mc_sample_ring *ring);
 
 void mc_sample_ring_close(mc_sample_ring *ring);

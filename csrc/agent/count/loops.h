@@ -59,7 +59,7 @@ void mc_loops_add(mc_loops *loops, const mc_thread_sample *sample, const mc_samp
 
 /* Passes of loop i_row in a window; below 0: not known. */
 double mc_loops_passes(const mc_loops *loops, int i_row, int i_window);
-/* 1: there were enough samples in the loop, but they do not tell its passes. */
+/* 1: the loop has enough samples, but they do not tell its passes. */
 int mc_loops_fail(const mc_loops *loops, int i_row);
 
 #endif

@@ -37,7 +37,7 @@ int mc_patching_may(const mc_rank *rank)
            mc_proc_catches(rank->pid, signal) && !mc_proc_is_traced(rank->pid);
 }
 
-/* Send a request to a rank. 0: none of its threads runs at the moment. */
+/* Send a request to a rank. Returns 0 if none of its threads runs at the moment. */
 static int ask(mc_rank *rank, uint32_t request)
 {
     mc_counting *counting = &rank->segment->counting;
@@ -119,7 +119,7 @@ int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t limit_ns,
 {
     int n_done = 0, n_failed = 0, never = 0;
     uint64_t longest_ns = 0;
-    /* Jumps are removed even when the agent must end. */
+    /* Remove jumps even if the agent has been told to end. */
     wake = request == MC_PATCH_REMOVE ? &never : wake;
     int n_asked = ask_all(ranks, request);
     uint64_t t_limit = mc_now_ns() + limit_ns;

@@ -11,13 +11,13 @@
 
 enum {
     BEHIND_BYTES = 512,        /* bytes read after a sampled instruction */
-    N_LOOKED_AT = 256,         /* most frequent spots examined: the others have few samples */
+    N_LOOKED_AT = 256,         /* most frequent spots, which are examined: the others have few samples */
     N_PER_SPOT = 8,            /* places proposed after a sampled instruction */
     N_HEADS = 3,               /* loops around a sample for which places are proposed too */
     N_PER_HEAD = 2,            /* places proposed from the start of such a loop */
     N_PER_BLOCK = 8,           /* most candidates in a block, to leave room for colder code */
     PRESENT_SAMPLES = 1000000, /* given to places of the present set, so that they are tried first */
-    N_KEPT = 40,   /* places taken over from the present set: with half in common, counts of both sets are comparable */
+    N_KEPT = 40,   /* places kept from the present set: sets that share half of their places give comparable counts */
     N_SPREAD = 56, /* places chosen to be near most of the sampled code */
     NEAR_BYTES = 2048, /* size of a loop with inlined calls */
     BLOCK_BYTES = 512,

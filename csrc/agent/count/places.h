@@ -47,7 +47,7 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
 /* If a set exceeds the cost limits, write the places that can stay to `rest` and return 1. costs: the cost of each
    place as a fraction of a thread's time. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
-/* Passes that one count of this loop stands for, in any set; 0: not set yet. */
+/* Number of passes that one count of this loop stands for in any set; 0: not set yet. */
 uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop);
 /* 1: this instruction is near a place of the set that a jump counts. */
 int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place);

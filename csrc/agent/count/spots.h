@@ -42,11 +42,11 @@ uint64_t mc_spots_n_taken(const mc_spots *spots);
 void mc_spot_add(mc_spot rows[], int *n_rows, int n_max, const mc_spot *more);
 /* Sort the spots by number of samples, the most frequent first. */
 void mc_spots_sort(mc_spots *spots);
-/* Stop, and forget the samples. */
+/* Stop sampling, and forget the samples. */
 void mc_spots_stop(mc_spots *spots);
 /* Index of a file in counts->paths; -1: it is not listed there. */
 int mc_spots_path(const mc_counts *counts, const char *path);
-/* Stop, and count the samples of each instruction. */
+/* Stop sampling, and count the samples of each instruction. */
 void mc_spots_end(mc_spots *spots, mc_counts *counts);
 
 #endif

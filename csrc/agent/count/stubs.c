@@ -201,7 +201,7 @@ static int remove_refused(mc_place_set *set, const int is_refused[])
     return n < n_before;
 }
 
-/* Ada's runtime turns faults in code of any language into exceptions. */
+/* 1: the process has loaded Ada's runtime, which turns faults in code of any language into exceptions. */
 static int has_ada(const mc_maps *maps)
 {
     for (int i = 0; i < maps->n_paths; i++)
@@ -249,7 +249,7 @@ int mc_stubs_make(mc_place_set *set, mc_decoder *decoder, mc_program_files *file
 {
     stubs *all = calloc(1, sizeof *all);
     int status = all ? MC_OK : MC_E_GONE, has_refused = 1;
-    /* Places after a refused one move to other counters, so all stubs are made again. */
+    /* Places that follow a refused place move to other counters, so all stubs are made again. */
     while (status == MC_OK && has_refused)
         status = make_round(all, set, decoder, files, counts, ranks, &has_refused);
     free(all);

@@ -14,8 +14,8 @@ enum {
     N_FAILED_MAX = 4,     /* a loop is given up after this many shutters whose samples do not tell its passes */
 };
 
-/* A sample costs the thread about 12 us (a timer interrupt in a virtual machine). Loops are sampled with two periods,
-   in alternating windows. */
+/* A sample costs the thread about 12 us, the time of a timer interrupt in a virtual machine. Loops are sampled with two
+   periods, in alternating windows. */
 static const uint64_t EVERY_NS[2] = {500000, 370000}, SAMPLE_COST_NS = 12000, UNIT_NS = 1000;
 
 /* Code in which a sample was taken. WAITING: a left-out library other than the C library. */
@@ -198,7 +198,7 @@ static double outside_frac(const mc_sampler_reading *begin)
     return outside <= window ? outside / window : 1.0;
 }
 
-/* Number of samples of a thread outside MPI in a window. Its records lack the samples in the kernel. */
+/* Number of samples of a thread outside MPI in a window. The thread's records lack the samples in the kernel. */
 static uint64_t n_outside(const mc_sampler_reading *begin, uint64_t distance_ns, const uint64_t n[N_KINDS])
 {
     const mc_sampler_reading *end = begin + 1;

@@ -107,7 +107,7 @@ static void make_impossible(mc_count_meter *count, const char *why)
 
 /* ---- sets of places, and the stubs of their places ---- */
 
-enum { N_SETS_FOR_COVERAGE = 3 /* with fewer sets than this, a known one must reach COVERAGE_WANTED */ };
+enum { N_SETS_FOR_COVERAGE = 3 /* with fewer sets, a known set must reach COVERAGE_WANTED */ };
 
 static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 0.05;
 
@@ -172,7 +172,8 @@ static void drop_set(mc_count_meter *count)
     count->i_set = -1;
 }
 
-/* 1: the new set covers hardly more than the present one, so it would only split the shutters between two sets. */
+/* 1: the new set covers hardly more samples than the present one, so it would only split the shutters between two
+   sets. */
 static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
 {
     const mc_place_set *present = present_set(count);
@@ -218,7 +219,7 @@ static void enter_stage(mc_count_meter *count, int stage, uint64_t now)
     count->t_stage = now;
 }
 
-/* Schedule the next search, as the job may change. The intervals grow. */
+/* Schedule the next search, because the job may change. The intervals between searches grow. */
 static void end_search(mc_count_meter *count, int has_found, uint64_t now)
 {
     count->n_failed = has_found ? 0 : count->n_failed + 1;
@@ -292,7 +293,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
         return;
     int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS, 0);
     if (status == MC_E_PERF) {
-        /* Other jobs' sample rings may have used up the locked memory that the kernel allows. This can change. */
+        /* Other jobs' sample rings may have used up the locked memory that the kernel allows. That may have changed by
+           the next search. */
         snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
         explain(count, why);
         end_search(count, 0, now);
@@ -347,7 +349,7 @@ static void give_up(mc_count_meter *count)
     count->t_next = 0;
 }
 
-/* Change the ranks' code; 1: it was done in time. */
+/* Change the ranks' code. Returns 1 if that was done in time. */
 static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
@@ -414,7 +416,7 @@ static void choose(mc_count_meter *count, uint64_t now)
     end_search(count, 0, now);
 }
 
-/* Each set gets several trials, as the program may have phases of some tenths of a second. */
+/* Each set gets several trials, because the program may have phases that last some tenths of a second. */
 static void try_next(mc_count_meter *count, uint64_t now, int *wake)
 {
     mc_place_set *tried = &count->tried;
@@ -560,7 +562,7 @@ static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_n
                                     : during_ns / 16;
 }
 
-/* A window with a missed edge keeps length 0. No window follows the shutter: the rested co-runners run faster at
+/* A window with a missed edge keeps length 0. No window follows the shutter: after their rest, co-runners run faster at
    first, and their effect on caches and processor frequency takes a tenth of a second to build up again. */
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
                      int *wake)
@@ -773,7 +775,7 @@ static int search_state(const mc_meter *meter)
 }
 
 /* Where co-runners and this job share a processor, the scheduler gives it to each for milliseconds at a time. Windows
-   before the shutter must be longer than that; they delay no co-runner. */
+   before the shutter must be longer than that, which delays no co-runner. */
 static uint64_t around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
     const mc_count_meter *count = meter->state;

@@ -25,13 +25,13 @@ typedef struct mc_count_meter {
     mc_node *node;
     mc_job_ranks *ranks;
     int is_impossible; /* the meter can never count here; the node file says why */
-    int is_forbidden;  /* changing code is forbidden: count only loops whose passes a register shows */
+    int is_forbidden;  /* code must not be changed: count only loops whose passes a register shows */
     int stage;
     uint64_t t_stage, t_next; /* start of this stage; earliest next search */
     int n_refused;            /* consecutive installations that a rank refused */
     int wants_stubs;          /* the stubs of the present set must be made again */
-    int n_given_up;           /* sets given up after refusals */
-    int n_put_off;            /* consecutive attempts to search for which the ranks were not ready */
+    int n_given_up;           /* sets that were given up after refusals */
+    int n_put_off;            /* consecutive searches that were put off because the ranks were not ready */
     int n_searches, n_failed, n_sets_tried, n_trials;
     uint64_t t_trial;                    /* time of the last trial */
     mc_place_set tried;                  /* set under trial; n 0: none */
@@ -46,7 +46,7 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[MC_N_COUNT_EDGES];
-    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* at the edges; at the end of the last shutter */
+    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* transfers at the edges, and at the end of the last shutter */
     mc_window_samples *samples;                     /* NULL: no memory */
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;

@@ -59,7 +59,7 @@ static int read_at(const window *w, int i_end, uint64_t t)
 }
 
 /* POPPA's Algorithm 1 with K = 1. *window_ns stays 0 if an end of the window was missed or the counters of a thread
-   could not be read. 1: the counts outside MPI are known too. */
+   could not be read. Returns 1 if the counts outside MPI are known too. */
 static int measure(const window *w, mc_ipc *all, mc_ipc *outside, uint64_t *window_ns)
 {
     *all = *outside = (mc_ipc){0, 0};

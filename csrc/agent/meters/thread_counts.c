@@ -81,7 +81,7 @@ int mc_thread_counts_follow(mc_thread_counts *counts, const mc_followed *threads
         watched *one = find(counts, threads[i].tid);
         if (!one)
             one = add(counts, threads[i].tid);
-        n_left += !one && errno != ESRCH; /* else the thread has ended */
+        n_left += !one && errno != ESRCH; /* ESRCH: the thread has ended */
         if (!one)
             continue;
         one->kept = 1;
@@ -167,8 +167,8 @@ static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
     return (int64_t)(end - begin) < 0 ? 0 : mc_min(end - begin, all);
 }
 
-/* A call that began or ended just when the span began was published late or not at all. The first tally of the span is
-   more accurate. */
+/* A call that began or ended just as the span began was published late or not at all. The first tally of the span then
+   tells more accurately how the span began. */
 static seen at_begin(const watched *one)
 {
     seen begin = one->at[0];

@@ -9,8 +9,8 @@ typedef struct mc_thread_counts mc_thread_counts;
 /* A thread to watch, and where it publishes its MPI calls. */
 typedef struct mc_followed {
     int tid;
-    int is_unpublished;       /* it may call MPI without publishing that */
-    const mc_lane_head *lane; /* NULL: it calls no MPI */
+    int is_unpublished;       /* the thread may call MPI without publishing its calls */
+    const mc_lane_head *lane; /* NULL: the thread calls no MPI */
 } mc_followed;
 
 mc_thread_counts *mc_thread_counts_open(void); /* NULL: no memory */

@@ -286,7 +286,7 @@ static uint8_t traits_at(const cs_insn *insn)
     return insn->id < X86_INS_ENDING ? traits_of[insn->id] : 0;
 }
 
-/* Target address of a direct jump, conditional or not; 0: unknown, or no such jump. */
+/* Target address of a direct jump, conditional or not; 0: it is unknown, or the instruction is no direct jump. */
 static uint64_t target_of(const cs_insn *insn)
 {
     const cs_x86 *x86 = &insn->detail->x86;

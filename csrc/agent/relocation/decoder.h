@@ -1,5 +1,5 @@
-/* Decode one x86-64 instruction of another process: where the next one is, and what the instruction does. Uses
-   Capstone 5, whose library is loaded with the first decoder. */
+/* Decode one x86-64 instruction of another process: where the next one is, and what the instruction does. Uses Capstone
+   5, whose library is loaded when the first decoder is made. */
 #ifndef MPICOLOC_DECODER_H
 #define MPICOLOC_DECODER_H
 
@@ -19,7 +19,7 @@ enum {
 typedef struct mc_instruction {
     uint64_t target; /* target of a jump, conditional or not; 0: unknown */
     uint8_t n_bytes;
-    uint8_t traits; /* 0: unknown, or it ends a straight run */
+    uint8_t traits; /* 0: the instruction is unknown, or ends a straight run of code */
     uint8_t rip_at; /* offset of the RIP-relative displacement; 0: none, or not MC_MOVES */
 } mc_instruction;
 
@@ -54,7 +54,7 @@ typedef struct mc_code {
 mc_decoder *mc_decoder_new(void);
 void mc_decoder_free(mc_decoder *decoder);
 
-/* Decode the instruction at `code`, reading at most n bytes. MC_E_ARG: there is none. */
+/* Decode the instruction at `code`, reading at most n bytes. MC_E_ARG: there is no valid instruction. */
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out);
 int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out);
 

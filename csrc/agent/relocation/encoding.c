@@ -90,15 +90,15 @@ static int without_modrm(const mc_encoding *out)
         return 8;
     if (out->opcode == 0xa8 || ((out->opcode & 0xc7) == 0x04)) /* test, add ... cmp with al */
         return 1;
-    if (out->opcode == 0xa9 || ((out->opcode & 0xc7) == 0x05)) /* with eax */
+    if (out->opcode == 0xa9 || ((out->opcode & 0xc7) == 0x05)) /* the same with eax */
         return operand_bytes(out);
     return -1;
 }
 
-/* Number of bytes of the immediate after a ModRM byte, by opcode. */
+/* Number of bytes of the immediate that follows a ModRM byte and its operands, by opcode. */
 enum {
     OPERAND = 8,     /* as wide as the operand */
-    FOR_TEST = 16,   /* with `test` only; the rest of its group (not, neg, mul ...) has none */
+    FOR_TEST = 16,   /* only with `test`: the rest of its group (not, neg, mul ...) has no immediate */
     LEGACY_ONLY = 32 /* not with VEX */
 };
 

@@ -18,7 +18,7 @@ typedef struct mc_board_view {
 /* Open the board and claim a slot. MC_OK, or the reason why there is no board. */
 int mc_view_join(mc_board_view *view, const char *job_id);
 void mc_view_leave(mc_board_view *view);
-/* If the board was removed or replaced, move to the current one. */
+/* If the board was removed or replaced, move to the current board. */
 int mc_view_follow(mc_board_view *view, const char *job_id);
 
 /* Read which jobs are on the board; 1 if their number has changed. */

@@ -110,7 +110,7 @@ void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_
     for (int i = 0, n_read = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
         uint64_t before_ns = rank->waited_ns;
-        rank->waited_ns = UINT64_MAX; /* when a rank ends, another is read instead */
+        rank->waited_ns = UINT64_MAX; /* unknown, because the ranks that are read change when a rank ends */
         if (!rank->alive || n_read >= N_WAITS)
             continue;
         rank->waited_ns = mc_proc_waited_ns(rank->pid, rank->pid);

@@ -7,7 +7,7 @@
 
 typedef struct mc_pause {
     mc_reservation shutter; /* next shutter; epoch 0: do not pause in it */
-    mc_duty duty;           /* limits the pauses, whatever others write on the board */
+    mc_duty duty;           /* limits the pauses, whatever other jobs write on the board */
     int is_begun;           /* the ranks were told to pause in it */
     int has_ack;            /* `ack` must be written to the board */
     mc_ack ack;

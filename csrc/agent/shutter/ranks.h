@@ -20,7 +20,7 @@ typedef struct mc_rank {
     int has_handler;    /* it catches the gate's signal, as seen just before the shutter */
     int n_signalled;    /* threads signalled in this shutter */
     int n_skipped;      /* threads not signalled: they sleep, or block the signal */
-    int is_asked;       /* it is asked to change its code */
+    int is_asked;       /* the rank is asked to change its code */
     int has_window;     /* its segment has the window of the shutter that awaits its verdict, */
     uint64_t i_window;  /* under this number */
 } mc_rank;
