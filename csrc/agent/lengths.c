@@ -15,8 +15,8 @@ static const double SHUTTERS_SOON = 2.0; /* number of shutters that must fit int
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
 /* A short job needs every shutter that the duty limit allows. A long job needs fewer, so it takes one turn in three,
-   which costs its neighbours less. With several co-runners, every third turn is for a partial shutter; without, a long
-   job skips that turn and a short job takes a full shutter. The first shutters are always full. */
+   which costs its neighbours less. With several co-runners, every third turn is for a partial shutter; otherwise, a
+   long job skips that turn and a short job takes a full shutter. The first turns are never partial. */
 static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3, FULL_AT_FIRST = 8 };
 static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths divided by the duty fraction */

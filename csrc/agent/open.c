@@ -11,7 +11,7 @@
 
 static const uint64_t WATCH_POLL_NS = 5000000;
 
-/* 1: the agent of this node file is another process, and that is alive. `node` is NULL if there is no such file. */
+/* 1: the agent of this node file is another process that is alive. `node` is NULL if there is no such file. */
 static int has_live_agent(const mc_node *node)
 {
     int pid = node ? node->agent_pid : 0;

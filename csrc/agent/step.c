@@ -163,8 +163,8 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
         close_own(agent, own->record.verdict);
 }
 
-/* Adapt the shutter length to the job's cycles. Every meter does so, because bursts are always recorded. Do not adapt
-   while the meter searches for places: counting needs another length. */
+/* Adapt the shutter length to the job's cycles. This is done with every meter, because bursts are always recorded. Do
+   not adapt while the meter searches for places: counting needs another length. */
 static void adapt(mc_agent *agent, uint64_t now)
 {
     mc_lengths *lengths = &agent->lengths;

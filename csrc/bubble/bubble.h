@@ -39,7 +39,7 @@ typedef struct mc_bubble_setting {
 } mc_bubble_setting;
 
 /* The settings of levels 0 to 8, each for n_bubbles bubbles that make up the level together, and the probe's slowdown
-   at each level with the ends of its interval. A value of 0 is not in the file. */
+   at each level with the ends of its interval. A value that is not in the file is 0. */
 typedef struct mc_bubble_levels {
     mc_bubble_setting at[MC_N_BUBBLE_LEVELS];
     double slowdown[MC_N_BUBBLE_LEVELS], low[MC_N_BUBBLE_LEVELS], high[MC_N_BUBBLE_LEVELS];

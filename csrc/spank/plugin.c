@@ -562,7 +562,7 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
 }
 
-/* 1 if this node closes the step: it must be the step's first node. Steps of mpirun's daemons are not closed. */
+/* 1 if this node closes the step, which only the step's first node does. Steps of mpirun's daemons are not closed. */
 static int is_closed_here(spank_t spank)
 {
     uint32_t node = 1;

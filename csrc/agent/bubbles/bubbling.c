@@ -91,8 +91,8 @@ static cpu_set_t without(cpu_set_t a, cpu_set_t b)
 
 /* ---- choice of the co-runners that run bubbles ---- */
 
-/* Number of bubbles that a co-runner can run, at most the number wanted. Bubbles must be able to use all its
-   processors, because the co-runner does not know which of them are allowed. */
+/* Number of bubbles that a co-runner can run, at most the number wanted. All its processors must be allowed for
+   bubbles, because the co-runner does not know which ones are. */
 static int n_can_press(const mc_slot *other, const press_wanted *wanted, const cpu_set_t *taken)
 {
     cpu_set_t theirs = without(cpus_of_slot(other), wanted->own);
@@ -213,7 +213,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     all->frac = frac;
     all->online = cpus_of_machine();
     all->cores = cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
-    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* otherwise jobs that start together would draw the same */
+    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* otherwise jobs that start together draw the same levels */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
     memcpy(curve->high, all->levels.high, sizeof curve->high);

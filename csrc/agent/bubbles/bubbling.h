@@ -25,7 +25,7 @@ void mc_bubbling_lacks_coordinators(mc_bubbling *bubbling, int lacks);
    Returns 0 if none was drawn or none can run. */
 int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
 /* Draw a level or the probe for a shutter on all nodes of the job, encoded as in mc_common; 0: nothing can run yet.
-   Sets *is_wanted if it shall also run in a shutter with co-runners. */
+   Sets *is_wanted if it is to run even in a shutter with co-runners. */
 uint64_t mc_bubbling_draw_for_all(mc_bubbling *bubbling, uint64_t *is_wanted);
 /* Prepare the bubble or probe that was drawn for all nodes. Returns 0 if it cannot run here. */
 int mc_bubbling_take(mc_bubbling *bubbling, const mc_board_view *view, uint64_t bubble);

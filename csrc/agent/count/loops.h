@@ -33,12 +33,12 @@ typedef struct mc_loops {
 /* Where and when a sample was taken. */
 typedef struct mc_sample_place {
     uint64_t offset;
-    int i_path; /* of the file in mc_counts.paths; -1: not listed there */
+    int i_path; /* index of the file in mc_counts.paths; -1: not listed there */
     int i_window, period;
     double stands_for_ns;
 } mc_sample_place;
 
-/* Index among the sampled registers of the register that mc_effects numbers `reg`: the stack pointer is not sampled. */
+/* Index of a register among the sampled ones, which lack the stack pointer. `reg` is its number in mc_effects. */
 static inline int mc_sampled_register(int reg)
 {
     return reg < 8 ? reg : reg - 1;

@@ -75,7 +75,7 @@ static int conclude(mc_rank *rank, uint32_t request, int *wake)
     return get_request(counting) == MC_PATCH_DONE;
 }
 
-/* Time for which the rank was stopped. It ends when the code was changed: since then, only the agent has waited, for
+/* Time for which the rank was stopped. It ended when the rank's code was changed; since then, the agent has waited for
    other ranks. */
 static uint64_t stood_ns(const mc_segment *segment, uint64_t now)
 {

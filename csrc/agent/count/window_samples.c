@@ -313,8 +313,9 @@ uint64_t mc_window_samples_loops(mc_window_samples *samples, mc_counts *counts, 
     return n_all;
 }
 
-/* The longest time for which one thread waited for a processor, as a fraction of a window: the other threads may have
-   waited for that thread in MPI. The kernel adds a wait when it ends, so a wait may have begun before the window. */
+/* The longest time for which one thread waited for a processor, as a fraction of a window. It is not a mean, because
+   the other threads may have waited for that thread in MPI. The kernel adds a wait when it ends, so a wait may have
+   begun before the window. */
 static double waited_frac(const mc_window_samples *samples, int begin)
 {
     double most = -1.0;

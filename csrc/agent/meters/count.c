@@ -230,7 +230,7 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
     enter_stage(count, MC_COUNT_IDLE, now);
 }
 
-/* Allocate what a search needs only when the first search begins: a short job may end before. */
+/* Allocate what a search needs only when the first search begins: a short job may end before that. */
 static int prepare(mc_count_meter *count)
 {
     if (!count->decoder)

@@ -11,8 +11,8 @@ enum {
     MC_GOES_ON = 1,      /* the next instruction follows, unless it is a conditional jump that is taken */
     MC_FORKS = 2,        /* a conditional jump */
     MC_JUMPS = 4,        /* always jumps to `target` */
-    MC_SPARES_FLAGS = 8, /* reads none of OF, SF, ZF, AF, PF */
-    MC_SETS_FLAGS = 16,  /* writes all five, whatever its operands are */
+    MC_SPARES_FLAGS = 8, /* reads none of the flags OF, SF, ZF, AF, PF */
+    MC_SETS_FLAGS = 16,  /* writes all these flags, whatever its operands are */
     MC_MOVES = 32        /* does the same at another address, once its displacement at rip_at is adjusted */
 };
 
@@ -36,7 +36,7 @@ enum {
 typedef struct mc_effects {
     uint64_t reads, writes; /* a bit for each register; the highest bit is for all others */
     uint64_t target;
-    int64_t step;                    /* constant that it adds to a general register without any other effect; 0: none */
+    int64_t step; /* constant that it adds to a general register, if it does nothing else but set flags; 0: none */
     uint8_t n_bytes, kinds, stepped; /* stepped: that register, as the index of its bit in `writes` */
 } mc_effects;
 

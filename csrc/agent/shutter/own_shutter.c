@@ -139,7 +139,7 @@ static uint64_t judge_one(const mc_own_shutter *own, mc_board *board, int i_slot
     *moved_ns += ack.moved_ns;
     if (ack.t_told > shutter->t0 + own->guard_ns)
         return MC_VERDICT_LATE;
-    /* A co-runner presses unasked only if somebody has changed the request in our slot. */
+    /* A co-runner runs bubbles unasked only if somebody has changed the request in our slot. */
     int has_pressed_unasked = ack.has_pressed && !mc_press_share(&shutter->request, i_slot);
     if (ack.moved_ns > rest_ns * n_ranks || ack.t_resume < own->t_window_end || has_pressed_unasked)
         return MC_VERDICT_MOVED;
