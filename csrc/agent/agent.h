@@ -10,13 +10,13 @@
 #include "agent/shutter/pause.h"
 #include "trace/trace.h"
 
-/* What the agent does next, at t_duty. */
+/* The agent's next duty, due at t_duty. */
 enum { MC_DUTY_DECIDE, MC_DUTY_PAUSE, MC_DUTY_MEASURE };
 
 struct mc_agent {
     char job_id[MC_NAME_LEN];
-    int wake;    /* futex: not 0 ends every sleep */
-    int watches; /* another process is the agent */
+    int wake;    /* futex; a value other than 0 ends every sleep */
+    int watches; /* another process is the agent, and this one watches it */
     uint64_t t_open, t_refreshed;
     int was_shared;
     mc_node *node;
@@ -31,7 +31,7 @@ struct mc_agent {
     mc_bubbling *bubbling; /* NULL: no bubbles */
     int is_bubbled;        /* a bubble or the probe is drawn for the next shutter of this job */
     uint64_t n_alone;      /* shutters without co-runners */
-    uint64_t n_partial;    /* shutters in which co-runners were spared */
+    uint64_t n_partial;    /* shutters in which some co-runners kept running */
     int duty;
     uint64_t t_duty;
     mc_tracer *tracer; /* NULL: no full trace */
@@ -41,7 +41,7 @@ struct mc_agent {
 void mc_agent_plan(mc_agent *agent, uint64_t now);
 /* Judge this job's shutter when it is over. */
 void mc_agent_judge(mc_agent *agent, uint64_t now);
-/* open.c: the job goes on without shutters; its profile says why. */
+/* open.c: continue the job without shutters, and record the reason in its profile. */
 void mc_agent_lose_board(mc_agent *agent, int status);
 
 #endif

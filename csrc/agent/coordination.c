@@ -1,5 +1,5 @@
-/* Requests and decisions that the coordinator of a job on several nodes writes into the node file, for its own agent
-   or for the one that it watches. */
+/* Requests and decisions that the coordinator of a job on several nodes writes into the node file, either for its own
+   agent or for the agent that it watches. */
 #define _GNU_SOURCE
 #include "agent/agent.h"
 #include "agent/shutter/intervals.h"
@@ -53,7 +53,7 @@ void mc_common_read(mc_agent *agent, mc_common *out)
 {
     const mc_common *common = &agent->node->common;
     uint64_t i_answered = LOAD(common->i_answered), i_judged = LOAD(common->i_judged);
-    *out = *common; /* the fields that belong to these numbers were stored before them */
+    *out = *common; /* stored before these two numbers, so at least as new */
     out->i_answered = i_answered;
     out->i_judged = i_judged;
 }

@@ -5,18 +5,18 @@
 #include "common/options.h"
 
 static const uint64_t ADAPT_EVERY_NS = 2000000000u;
-/* Cycles that a shutter should hold. The edges cost the same whatever its length, so a few long shutters tell more
-   than many short ones. */
+/* Cycles that a shutter should hold. The edges of a shutter cost the same whatever its length, so a few long shutters
+   tell more than many short ones. */
 static const double CYCLES_WISHED = 6.0;
-/* A confidence interval needs several shutters, so a young job takes short ones, whatever its cycles, and longer ones
-   later. */
+/* A confidence interval needs several shutters, so a young job takes short ones, however long its cycles are, and takes
+   longer ones later. */
 static const double SHUTTERS_AT_LEAST = 5.0;
-static const double SHUTTERS_SOON = 2.0; /* this many must fit into the duty limit of a young job */
+static const double SHUTTERS_SOON = 2.0; /* number of shutters that must fit into the duty limit of a young job */
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
-/* A short job needs every shutter that the duty limit allows. A long job has enough with fewer, and takes one of
-   three, to cost its neighbours less. With several co-runners every third turn is for a partial shutter: a long job
-   would skip this turn, and a short one would take a full shutter. The first turns are always full. */
+/* A short job needs every shutter that the duty limit allows. A long job needs fewer, so it takes one turn in three,
+   which costs its neighbours less. With several co-runners, every third turn is for a partial shutter; otherwise, a
+   long job skips that turn and a short job takes a full shutter. The first turns are never partial. */
 static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3, FULL_AT_FIRST = 8 };
 static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths divided by the duty fraction */
@@ -53,7 +53,7 @@ int mc_lengths_takes(mc_lengths *lengths, int may_be_partial, uint64_t now)
     return is_young || i % TAKES_ONE_OF == 0 ? MC_TAKE_FULL : MC_TAKE_NONE;
 }
 
-/* A neighbour may have a lower duty limit than this job, and refuse shutters longer than the wish. */
+/* A neighbour may have a lower duty limit than this job, and refuse shutters that are longer than this job's wish. */
 void mc_lengths_refused(mc_lengths *lengths, uint64_t duration_ns)
 {
     if (duration_ns > lengths->duration_ns)
@@ -96,16 +96,16 @@ void mc_lengths_adapt(mc_lengths *lengths, double cycle_ns, uint64_t now)
         lengths->duration_ns = (uint64_t)wish;
 }
 
-/* The meter's own cost leaves less of the duty limit for others, but always half: else no co-runner could be measured
-   here. */
+/* The meter's own cost reduces the part of the duty limit that is left for other jobs, but never below half of the
+   limit: otherwise no co-runner could be measured here. */
 static double duty_frac_for_others(const mc_lengths *lengths)
 {
     double limit = lengths->options.duty_frac;
     return lengths->own_frac < limit / 2 ? limit - lengths->own_frac : limit / 2;
 }
 
-/* Period that this job needs, as a multiple of its option, since all jobs on the board take the longest period
-   wished. */
+/* Period that this job needs, as a multiple of its option. All jobs on the board use the longest period that any of
+   them needs. */
 static uint64_t period_for(const mc_lengths *lengths, const mc_board_view *view)
 {
     const mc_shutter_options *options = &lengths->options;

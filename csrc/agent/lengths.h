@@ -16,7 +16,7 @@ typedef struct mc_lengths {
     mc_shutter_options options;
     uint64_t t_open;
     uint64_t period_ns;   /* period of the present grid, which all jobs share */
-    uint64_t duration_ns; /* length of a shutter that this job wishes */
+    uint64_t duration_ns; /* shutter length that this job wishes */
     double own_frac;      /* fraction of its time that measuring costs this job beyond the pauses that others request */
     double stretch;       /* fraction of the longest allowed length to request; halved whenever neighbours refuse */
     uint64_t n_offered;   /* instants offered to this job so far */
@@ -26,7 +26,7 @@ typedef struct mc_lengths {
 void mc_lengths_open(mc_lengths *lengths, uint64_t t_open);
 
 /* Length of the next shutter: at least the wish. Jobs with different wishes share one grid, so a job that wishes short
-   shutters takes longer ones as far as the duty limits allow. */
+   shutters takes longer ones, as long as the duty limits allow them. */
 uint64_t mc_lengths_planned_ns(const mc_lengths *lengths, const mc_board_view *view, uint64_t now);
 
 enum { MC_TAKE_NONE, MC_TAKE_FULL, MC_TAKE_PARTIAL };

@@ -1,6 +1,6 @@
-/* Shutters of a job on several nodes take place at one instant on all of them. On some nodes only they would tell
-   nothing, because ranks that run undisturbed wait for the others. The coordinator asks each node's agent whether the
-   node is free at an instant, and books the instant when all are. */
+/* Shutters of a job on several nodes take place at one instant on all of them. A shutter on only some of the nodes
+   would tell nothing, because ranks that run undisturbed wait for the others. The coordinator asks each node's agent
+   whether the node is free at an instant, and books the instant when all nodes are free. */
 #ifndef MPICOLOC_MULTI_NODE_H
 #define MPICOLOC_MULTI_NODE_H
 
@@ -12,7 +12,7 @@ typedef struct mc_drawn_bubble {
     uint64_t bubble, is_wanted;
 } mc_drawn_bubble;
 
-/* Publish what the coordinator needs to choose an instant. */
+/* Publish the values that the coordinator needs to choose an instant. */
 void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, mc_drawn_bubble drawn,
                            int has_ranks);
 /* Book the shutter that the coordinator has decided on, and report this node's verdict on the last one. */
@@ -27,7 +27,7 @@ int mc_multi_node_has_request(const mc_node *node);
 void mc_multi_node_answer(mc_node *node, mc_board_view *view, uint64_t period_ns, uint64_t notice_ns, int can_bubble,
                           uint64_t now);
 
-/* Least time from a booking to its instant: every agent of the node wakes within it, and so reads the booking. */
+/* Least time from a booking to its instant: within it, every agent of the node wakes and reads the booking. */
 static inline uint64_t mc_multi_node_notice_ns(uint64_t period_ns, uint64_t lead_ns)
 {
     return period_ns * 3 / 2 + lead_ns;

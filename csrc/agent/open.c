@@ -11,7 +11,7 @@
 
 static const uint64_t WATCH_POLL_NS = 5000000;
 
-/* 1: the agent of this node file is another, living process. NULL: there is no such file. */
+/* 1: the agent of this node file is another process that is alive. `node` is NULL if there is no such file. */
 static int has_live_agent(const mc_node *node)
 {
     int pid = node ? node->agent_pid : 0;
@@ -138,7 +138,8 @@ void mc_agent_close(mc_agent *agent)
     mc_tracer_stop(agent->tracer);
     if (agent->view.board && mc_board_current(agent->view.board)) {
         mc_agent_judge(agent, mc_now_ns());
-        /* A shutter that is still open ended with the job, or waits for the verdict of the other nodes. */
+        /* A shutter that is still open was cut short by the end of the job, or waits for the verdict of the other
+           nodes. */
         uint64_t verdict = agent->own.i_common ? MC_VERDICT_ELSEWHERE : MC_VERDICT_UNKNOWN;
         mc_own_shutter_close(&agent->own, &agent->ranks, agent->node, verdict);
     }

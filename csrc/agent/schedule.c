@@ -15,7 +15,7 @@ uint64_t mc_schedule_signal_ns(uint64_t period_ns)
     return mc_min(MC_TELL_NS, period_ns / 8);
 }
 
-/* The first booked shutter after `first`. */
+/* Find the first booked shutter after `first`. */
 static void find_booking(mc_schedule *schedule, const mc_board_view *view, uint64_t first)
 {
     for (int i = 0; i < view->n_live; i++) {
@@ -37,8 +37,8 @@ void mc_schedule_next(mc_schedule *schedule, const mc_board_view *view, uint64_t
     if (schedule->t_instant <= first)
         schedule->t_instant = mc_instant_ns(++schedule->i_instant, period_ns);
     schedule->booked_owner = 0;
-    /* At least half a period after the last booked shutter: changing bookings then wake an agent at most twice in a
-       period. */
+    /* Look only at bookings at least half a period after the last booked shutter: then changing bookings wake an agent
+       at most twice in a period. */
     if (view->board)
         find_booking(schedule, view, mc_max(first, schedule->t_booked + period_ns / 2));
     if (schedule->booked_owner && schedule->booking.t0 < schedule->t_instant)
@@ -54,7 +54,7 @@ int mc_schedule_is_time(const mc_schedule *schedule, uint64_t lead_ns, uint64_t 
     return !is_early && !is_late;
 }
 
-/* 1: the instant of the grid is too near to a booked shutter, so nobody takes it. */
+/* 1: the instant of the grid is too close to a booked shutter, so no job takes it. */
 static int is_booked_over(const mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns)
 {
     uint64_t gap_ns = mc_booking_gap_ns(period_ns);
@@ -67,8 +67,9 @@ static int is_booked_over(const mc_schedule *schedule, const mc_board_view *view
     return 0;
 }
 
-/* Jobs that have been on the board for two periods take turns, as not every agent may know a newer one yet. A turn
-   lasts as many instants of the grid as the largest want_per_turn. Returns the job's index, -1: nobody. */
+/* Jobs that have been on the board for two periods take turns, because some agents may not know a newer job yet. A turn
+   lasts as many instants of the grid as the largest want_per_turn. Returns the job's index, or -1 if no job takes the
+   instant. */
 static int target_of_grid(const mc_schedule *schedule, const mc_board_view *view, uint64_t period_ns, int *takes_part)
 {
     int settled[MC_N_SLOTS], n = 0;

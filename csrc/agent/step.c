@@ -10,9 +10,9 @@
 #include <stdio.h>
 #include <string.h>
 
-static const uint64_t RANKS_POLL_NS = 20000000;         /* while ranks are missing or the meter searches */
+static const uint64_t RANKS_POLL_NS = 20000000; /* poll interval while ranks are missing or the meter searches */
 static const uint64_t RANKS_POLL_FOR_NS = 10000000000u; /* longest wait for missing ranks */
-static const uint64_t ASKED_POLL_NS = 50000000;         /* while a coordinator may ask */
+static const uint64_t ASKED_POLL_NS = 50000000;         /* poll interval while a coordinator may send requests */
 
 static uint64_t around_ns(const mc_agent *agent)
 {
@@ -48,7 +48,8 @@ void mc_agent_plan(mc_agent *agent, uint64_t now)
 
 /* ---- ranks and co-runners ---- */
 
-/* Let the agent run on all processors of its job: bound to the first rank's core, it would always delay that rank. */
+/* Let the agent run on all processors of its job: if it were bound to the first rank's core, it would always delay that
+   rank. */
 static void widen_affinity(const mc_segment *segment)
 {
     cpu_set_t set, of_rank;
@@ -71,7 +72,7 @@ static void find_ranks(mc_agent *agent, uint64_t now)
     for (int i = mc_job_ranks_find(&agent->ranks); i < agent->ranks.n; i++) {
         mc_segment *segment = agent->ranks.rows[i].segment;
         widen_affinity(segment);
-        if (agent->t_refreshed) /* the board was read before, so the new rank gets the answer at once */
+        if (agent->t_refreshed) /* the board has been read, so tell the new rank at once */
             __atomic_store_n(&segment->sampling.alone, !agent->was_shared && is_surely_alone(agent), __ATOMIC_RELAXED);
     }
     mc_job_ranks_check(&agent->ranks, now);
@@ -151,7 +152,7 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, now))
         return;
-    /* A shutter without co-runners shows nothing about co-runners: it is for a bubble. */
+    /* A shutter without co-runners shows nothing about co-runners. It serves to measure a bubble. */
     int is_alone = own->record.n_corunners == 0 && !(own->i_common && is_shared_elsewhere(agent));
     if (own->record.verdict == MC_VERDICT_VALID &&
         (is_alone || mc_bubbling_was_told(agent->bubbling, own->reservation.t0)))
@@ -162,8 +163,8 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
         close_own(agent, own->record.verdict);
 }
 
-/* Adapt the shutter length to the job's cycles, with every meter, as bursts are always recorded. Wait while the meter
-   searches for places: counting needs another length. */
+/* Adapt the shutter length to the job's cycles. This is done with every meter, because bursts are always recorded. Do
+   not adapt while the meter searches for places: counting needs another length. */
 static void adapt(mc_agent *agent, uint64_t now)
 {
     mc_lengths *lengths = &agent->lengths;
@@ -186,7 +187,7 @@ static void want_bubbles(mc_agent *agent)
         !agent->ranks.is_multi_node || __atomic_load_n(&common->state, __ATOMIC_ACQUIRE) == MC_COMMON_ON;
     int can_have = agent->bubbling && has_coordinators && mc_meter_search(&agent->meter) != MC_SEARCH_IMPOSSIBLE;
     mc_bubbling_lacks_coordinators(agent->bubbling, !has_coordinators);
-    /* then coordinators take shutters for bubbles only */
+    /* if so, coordinators take shutters only for bubbles */
     int is_only_for_bubbles = agent->ranks.is_multi_node && common->n_jobs <= 1 && !is_shared_elsewhere(agent);
     agent->view.bubble_frac = !can_have ? 0.0 : is_only_for_bubbles ? 1.0 : mc_bubbling_frac(agent->bubbling);
 }
@@ -294,7 +295,8 @@ static void draw_bubble(mc_agent *agent, uint64_t now)
         agent->is_bubbled = may_have_bubble(agent, now) && mc_bubbling_draw(agent->bubbling, &agent->view);
 }
 
-/* Counting costs the job time too, so check the duty limit. Nodes have agreed on booked shutters before. */
+/* Counting costs the job time too, so check the duty limit, except for booked shutters, on which the nodes have already
+   agreed. */
 static int choose_shutter(mc_agent *agent, uint64_t now)
 {
     int n_others = agent->view.n_others,
@@ -317,7 +319,7 @@ static void decide(mc_agent *agent, uint64_t now)
     if (is_offered)
         draw_bubble(agent, now);
     int take = is_offered ? choose_shutter(agent, now) : MC_TAKE_NONE;
-    /* Use the new period from the next instant on: all jobs have computed this one with the old period. */
+    /* Use the new period from the next instant on: all jobs have computed this instant with the old period. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {
         agent->duty = MC_DUTY_PAUSE;

@@ -27,7 +27,7 @@ static mc_agent *open_and_show(void)
 {
     mc_agent *agent = NULL;
     int status = mc_agent_open(&agent, thread_key, thread_job_id);
-    if (status == MC_E_GONE) /* a coordinator is the agent already */
+    if (status == MC_E_GONE) /* a coordinator is already the agent */
         return NULL;
     if (status != MC_OK) {
         fprintf(stderr, "mpicoloc: no node agent, so no interference is measured (%d): see `mpicoloc check`\n", status);
@@ -35,8 +35,8 @@ static mc_agent *open_and_show(void)
     }
     if (!agent->view.board)
         fprintf(stderr, "mpicoloc: no interference is measured: %s\n", agent->node->meter_reason);
-    /* Do one step before the agent can be stopped, so that the profile of a job of a few milliseconds names its
-       co-runners. */
+    /* Do one step before the agent can be stopped, so that the profile names the co-runners even of a job that lasts
+       only a few milliseconds. */
     mc_agent_step(agent, 0);
     pthread_mutex_lock(&lock);
     running = agent;
@@ -65,7 +65,7 @@ int mc_agent_thread_start(const char *key, const char *job_id)
     snprintf(thread_key, sizeof thread_key, "%s", key);
     /* The name comes from a segment, which may be damaged and lack the terminating 0. */
     snprintf(thread_job_id, sizeof thread_job_id, "%.*s", MC_NAME_LEN - 1, job_id ? job_id : key);
-    /* The thread takes SIGBUS, which it gets if somebody truncates the board: mc_board_outlive handles it. */
+    /* The thread does not block SIGBUS, which it gets if somebody truncates the board: mc_board_outlive handles it. */
     started = mc_thread_start(&thread, STACK_BYTES, SIGBUS, be_agent, NULL) == 0;
     owner_pid = (int)getpid();
     return started ? MC_OK : MC_E_FULL;
@@ -73,7 +73,7 @@ int mc_agent_thread_start(const char *key, const char *job_id)
 
 void mc_agent_thread_stop(void)
 {
-    if (!started || owner_pid != (int)getpid()) /* a forked child has no such thread */
+    if (!started || owner_pid != (int)getpid()) /* in a forked child the thread does not exist */
         return;
     atomic_store_explicit(&stopping, 1, memory_order_release);
     pthread_mutex_lock(&lock);

@@ -10,9 +10,9 @@
 enum {
     MC_BUBBLE_LINE_BYTES = 64,
     /* The mix of accesses. Of the 260 cache lines of a block, 128 are read in order, 128 are written in order, and each
-       of 4 is the next link of one of four chains of dependent random reads. Writes cause the most pressure. With more
-       chains the processor stalls so long that the bubble uses less bandwidth than many programs: 5 GB/s with 16 of 256
-       lines, 16 to 28 GB/s with 4 of 260. */
+       of the other 4 is the next link of one of four chains of dependent random reads. Writes cause the most pressure.
+       With more chains the processor stalls so long that the bubble uses less bandwidth than many programs do: it
+       reaches 5 GB/s if chains take 16 of 256 lines, and 16 to 28 GB/s if they take 4 of 260. */
     MC_BUBBLE_READS = 128,
     MC_BUBBLE_WRITES = MC_BUBBLE_READS,
     MC_BUBBLE_CHAINS = 4,
@@ -39,13 +39,13 @@ typedef struct mc_bubble_setting {
 } mc_bubble_setting;
 
 /* The settings of levels 0 to 8, each for n_bubbles bubbles that make up the level together, and the probe's slowdown
-   at each level, with the interval's ends. 0: not in the file. */
+   at each level with the ends of its interval. A value that is not in the file is 0. */
 typedef struct mc_bubble_levels {
     mc_bubble_setting at[MC_N_BUBBLE_LEVELS];
     double slowdown[MC_N_BUBBLE_LEVELS], low[MC_N_BUBBLE_LEVELS], high[MC_N_BUBBLE_LEVELS];
     int n_cpus, n_bubbles; /* processors of the machine; bubbles that ran in the calibration */
     mc_bubble_setting probe;
-    double probe_lines_per_s; /* when alone, per second of processor time; 0: not in the file */
+    double probe_lines_per_s; /* when the probe runs alone, per second of processor time; 0: not in the file */
 } mc_bubble_levels;
 
 typedef struct mc_bubble_line {

@@ -6,8 +6,8 @@
 
    A line of standard input is "BYTES LINES_PER_S": the working set and the rate from now on; "0 0" stops the pressure.
    The end of standard input ends the program. With --report the program prints, every 5 ms, the time (CLOCK_MONOTONIC,
-   ns), its processor time (ns) and the number of lines that it has touched; with --report-once, only once, when its
-   memory is allocated. */
+   ns), its processor time (ns) and the number of lines that it has touched. With --report-once it prints this only
+   once, when its memory is allocated. */
 #define _GNU_SOURCE
 #include "bubble/bubble.h"
 
@@ -51,8 +51,8 @@ static int fail(int code, const char *what, const char *value, const char *remed
     return code;
 }
 
-/* Value of the first of the launcher's variables that is set: this rank's number on its node, or the number of ranks
-   there; else `fallback`. */
+/* Value of the first of these variables that the launcher has set, or `fallback`. They hold this rank's number on its
+   node, or the number of ranks there. */
 static int from_launcher(const char *const *names, int fallback)
 {
     for (; *names; names++)
@@ -148,9 +148,9 @@ static int open_memory(mc_bubble *bubble, uint64_t n_bytes)
 {
     char text[96];
     int status = mc_bubble_open(bubble, n_bytes), reason = errno;
-    snprintf(text, sizeof text, "%lu MiB, of %lu MiB that are free", n_bytes >> 20, mc_bubble_free_bytes() >> 20);
+    snprintf(text, sizeof text, "%lu MiB (%lu MiB are free)", n_bytes >> 20, mc_bubble_free_bytes() >> 20);
     if (status == MC_BUBBLE_E_MEMORY)
-        return fail(EXIT_ENVIRONMENT, "the bubble needs", text, "a smaller level, or end other programs");
+        return fail(EXIT_ENVIRONMENT, "the bubble needs", text, "choose a lower level, or end other programs");
     if (status != MC_BUBBLE_OK)
         return fail(EXIT_ENVIRONMENT, "the kernel refuses", text, strerror(reason));
     return 0;

@@ -24,7 +24,7 @@ static int is_standard_abi(struct dl_phdr_info *info, size_t size, void *unused)
     return info->dlpi_name && begins(basename(info->dlpi_name), "libmpi_abi.so");
 }
 
-/* MPI family of the launcher, for interpreters, which load MPI only later. */
+/* MPI family of the launcher. It is used for interpreters, because they load MPI only later. */
 static const char *family_of_launcher(const char *program)
 {
     if (!begins(basename(program), "python"))
@@ -62,7 +62,7 @@ static int is_decided(char **arguments)
     return 0;
 }
 
-/* Put the library of this family, from our own folder, in front of LD_PRELOAD. */
+/* Put the library of this family, from our own folder, at the front of LD_PRELOAD. */
 static int preload_for(char text[N_PRELOAD], const char *own, const char *family)
 {
     int n_folder = (int)(basename(own) - own);

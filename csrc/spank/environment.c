@@ -17,7 +17,7 @@ static int is_set(spank_t spank, const char *variable)
 
 enum { N_PRELOAD = 16384, N_VARIABLE = 64 };
 
-/* A copy with the same value, under a second prefix, marks a variable that the plugin has set. */
+/* The plugin marks each variable that it sets: a copy with the prefix COPY has the same value. */
 static const char OWN[] = "MPICOLOC_", COPY[] = "MPICOLOC_SITE_";
 
 static void name_variable(char text[N_VARIABLE], const char *start, const char *name)
@@ -38,8 +38,8 @@ static void forget(spank_t spank, const char *name)
     spank_unsetenv(spank, copy);
 }
 
-/* Remove the libraries that the plugin and libmpicoloc-auto.so have added to LD_PRELOAD. Returns 1 if there were any:
-   without libmpicoloc-auto.so, our libraries are the user's own choice and stay. */
+/* Remove the libraries that the plugin and libmpicoloc-auto.so have added to LD_PRELOAD. Returns 1 if
+   libmpicoloc-auto.so was there. If it was not, our libraries are the user's own choice and stay. */
 static int strip_preload(char *preload)
 {
     char *rest = NULL, *to = preload;
@@ -101,15 +101,15 @@ enum { N_WORD = 256, N_LINES = 8, N_MARK = N_LINES * (N_WORD + 1) };
 /* Variable that lists what the plugin has set: entries NAME=VALUE, separated by spaces. */
 static const char MARK[] = "MPICOLOC_SITE_LEVEL";
 
-/* Returns 1 if the word can be one component of a path. */
+/* Read a variable. Returns 1 if its value can be one component of a path. */
 static int read_word(spank_t spank, const char *variable, char word[N_WORD])
 {
     return spank_getenv(spank, variable, word, N_WORD) == ESPANK_SUCCESS && word[0] && word[0] != '.' &&
            !strchr(word, '/');
 }
 
-/* Split NAME=VALUE in place and return the value. NULL: the line has another form, or contains a blank, which would
-   separate entries of the mark. */
+/* Split NAME=VALUE in place and return the value. NULL: the line has another form, or contains a blank, which separates
+   entries in the mark. */
 static char *split(char *line)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";

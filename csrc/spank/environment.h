@@ -1,12 +1,12 @@
-/* The environment of a task: variables that make mpicoloc measure it, which must not pass to jobs that a measured job
-   submits, and variables that make its MPI library use the job's service level. */
+/* The environment of a task. Some variables make mpicoloc measure the task, and must not pass to jobs that a measured
+   job submits. Others make the task's MPI library use the job's service level. */
 #ifndef MPICOLOC_SPANK_ENVIRONMENT_H
 #define MPICOLOC_SPANK_ENVIRONMENT_H
 
 #include <slurm/spank.h>
 
-/* Remove the variables that the plugin gave to the script or step that started this task. Those that the user set
-   stay. */
+/* Remove the variables that the plugin gave to the script or step that started this task. Variables that the user has
+   set stay. */
 void mt_forget(spank_t spank);
 
 /* Preload a library before the user's own libraries, unless one of ours is already among them. */

@@ -14,8 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Headers older than Linux 5.9 lack this number, even if the running kernel has the call. It differs on these three
-   architectures only. */
+/* Headers older than Linux 5.9 lack this number, even if the running kernel has the call. The number differs only on
+   these three architectures. */
 #if !defined SYS_close_range && !defined __alpha__ && !defined __mips__ && !defined __ia64__
 #define SYS_close_range 436
 #endif
@@ -63,13 +63,13 @@ static int open_new(const char *folder, const char *path)
     return file;
 }
 
-/* Give the new note its final name. A note of a step's start never replaces an existing note, because its writer may
-   have hung and come late. */
+/* Give the new note its final name. A note of a step's start never replaces an existing note, because the process that
+   writes it may have hung and may be late. */
 static int put_in_place(const char *new, const char *path, int has_ended)
 {
     if (!has_ended) {
         int failed = link(new, path) == 0 || errno == EEXIST ? 0 : errno;
-        if (failed != EPERM && failed != EOPNOTSUPP && failed != ENOSYS) { /* the file system has no links */
+        if (failed != EPERM && failed != EOPNOTSUPP && failed != ENOSYS) { /* else the file system has no links */
             unlink(new);
             return failed;
         }
@@ -90,7 +90,7 @@ static int save(const char *spool, const struct mn_note *note)
     int file = open_new(folder, new);
     if (file < 0)
         return errno;
-    errno = EIO; /* after a short write */
+    errno = EIO; /* the error after a short write */
     int failed = write(file, text, (size_t)n) == n ? 0 : errno;
     if (close(file) != 0 && !failed)
         failed = errno;
@@ -102,10 +102,11 @@ static int save(const char *spool, const struct mn_note *note)
 }
 
 /* Move `to` to descriptor 3 and close all others: the reader of the tasks' output waits as long as any process holds
-   its pipes. If `to` cannot be moved, end: descriptor 3 may be a file of slurmstepd, which would get our answer. */
+   its pipes. If `to` cannot be moved, end the process: descriptor 3 may be a file of slurmstepd, which would get our
+   answer. */
 static int keep_only(int to)
 {
-    to = fcntl(to, F_DUPFD, 4); /* first move it away from 0 to 2, which may be closed */
+    to = fcntl(to, F_DUPFD, 4); /* if 0 to 2 were closed, it may be one of them: move it away first */
     if (to < 0)
         _exit(1);
     int nowhere = open("/dev/null", O_RDWR);

@@ -9,7 +9,7 @@
 
 struct mn_note {
     uint32_t job, uid;
-    uint32_t n_nodes, n_cpus;     /* of the step; on this node */
+    uint32_t n_nodes, n_cpus;     /* nodes of the step; processors on this node */
     char step[16];                /* the step's number, "batch" or "interactive" */
     struct timespec begun, ended; /* tv_sec 0: not yet */
 };

@@ -1,7 +1,7 @@
 /* The Slurm plugin, spank_mpicoloc.so. It preloads libmpicoloc-auto.so into the tasks of jobs to be measured. At the
    end of a job it starts commands that remove the job's files in shared memory and sign its profiles. It sets the
    variables of service levels in the tasks of jobs that have one. The plugin must never end or fail a job: every
-   function returns ESPANK_SUCCESS, except the check of the user's own option. */
+   function returns ESPANK_SUCCESS, except the one that checks the user's own option. */
 #define _GNU_SOURCE
 #include "spank/environment.h"
 #include "spank/notes.h"
@@ -32,16 +32,16 @@ enum { N_NAME = 256, N_TRACE = 16, N_PARTITIONS = 16 };
 
 enum wish { NOT_SAID, OFF, ON };
 
-/* All paths are absolute; an empty path was not given. */
+/* All paths are absolute. An empty path means that none was given. */
 struct site_settings {
-    int is_default; /* measure every job, unless its user says off */
+    int is_default; /* measure every job unless its user has said off */
     int is_always_recorded;
     int n_partitions;
     char partitions[N_PARTITIONS][N_NAME];
     char library[PATH_MAX]; /* libmpicoloc-auto.so */
-    char out[PATH_MAX];     /* with %j, %s, %u, %% */
+    char out[PATH_MAX];     /* may contain %j, %s, %u and %% */
     char key_file[PATH_MAX];
-    char spool[PATH_MAX];  /* for signed profiles */
+    char spool[PATH_MAX];  /* folder for signed profiles */
     char levels[PATH_MAX]; /* folder of service-level variables, by user and job name */
     char shm[PATH_MAX];    /* in-memory folder of the node, where jobs with a private /dev/shm meet */
     char python[PATH_MAX];
@@ -196,7 +196,7 @@ static int is_partition_wanted(const struct site_settings *site, const struct us
     return site->is_default;
 }
 
-/* 1 if each step has its own file. */
+/* 1 if `out` gives each step its own file. */
 static int names_steps(const char *out)
 {
     char one[PATH_MAX], other[PATH_MAX];
@@ -229,7 +229,7 @@ static void take_first_node(char *name, size_t size, const char *list)
 
 enum { NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
 
-/* A command's output, as much as fits; the rest is read and dropped. */
+/* The start of a command's output, as much as fits; the rest is read and dropped. */
 struct said {
     int pipe;
     size_t n;
@@ -276,7 +276,7 @@ static int wait_for(pid_t pid, struct said *said)
     if (is_over(pid, CLOSING_LIMIT_S, said, &status))
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     kill(-pid, SIGKILL);
-    /* A process that hangs in a file system does not even end by SIGKILL, so do not wait further. */
+    /* A process that hangs in a file system does not end even after SIGKILL, so wait no longer. */
     is_over(pid, 1, said, &status);
     return -1;
 }
@@ -439,7 +439,8 @@ static const char *look_at_shm(int fd, int is_new)
     return (status.st_mode & 01007) == 01007 ? NULL : "its mode is not 1777";
 }
 
-/* Make the folder, if needed, and check it. A user who may write in the folder above could replace it. */
+/* Make the folder, if needed, and check it. Also check the folder above: a user who may write there could replace this
+   one. */
 static void make_shm(void)
 {
     int is_new = mkdir(site.shm, 0700) == 0;
@@ -447,7 +448,7 @@ static void make_shm(void)
     const char *wrong = fd < 0 ? strerror(errno) : look_at_shm(fd, is_new);
     struct stat above;
     if (!wrong && (fstatat(fd, "..", &above, 0) != 0 || above.st_uid != 0 || (above.st_mode & 0022)))
-        wrong = "others than root may write in the folder above";
+        wrong = "users other than root may write in the folder above";
     if (fd >= 0)
         close(fd);
     if (!wrong)
@@ -561,7 +562,7 @@ static void call_mpicoloc(spank_t spank, const char *verb, char *rest[], size_t 
         slurm_error("mpicoloc: job %u: `mpicoloc slurm %s` ended with %d", job, verb, code);
 }
 
-/* 1 if this node closes the step, as its first node does. Steps of mpirun's daemons are not closed. */
+/* 1 if this node closes the step, which only the step's first node does. Steps of mpirun's daemons are not closed. */
 static int is_closed_here(spank_t spank)
 {
     uint32_t node = 1;
@@ -621,7 +622,7 @@ int slurm_spank_task_exit(spank_t spank, int n_words, char *words[])
 }
 
 /* Whether this is the job's first node, which closes the job. If Slurm does not say which node is first, every node
-   does, which is harmless. */
+   closes the job, which is harmless. */
 static int is_first_node(void)
 {
     char first[N_NAME];
@@ -633,7 +634,7 @@ static int is_first_node(void)
 }
 
 /* 1 if there are profiles, notes of steps, or the mark of a job without a script. A separate process searches, because
-   the user may have filled the folder, and file systems can hang. */
+   the search may hang: the user may have filled the folder, or the file system may not answer. */
 static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
@@ -647,12 +648,12 @@ static int has_left(uint32_t job, uid_t uid)
     }
     int code = pid > 0 ? wait_for_command(pid) : -1;
     if (code < 0)
-        slurm_error("mpicoloc: job %u: %s cannot be looked for within %d s: nothing is signed", job, pattern,
+        slurm_error("mpicoloc: job %u: the search for %s did not end within %d s: nothing is signed", job, pattern,
                     CLOSING_LIMIT_S);
     return code == 0;
 }
 
-/* 1 for a board, which belongs to the node, not to the job. */
+/* 1 if the file is a board, which belongs to the node rather than to the job. */
 static int is_board(const char *name)
 {
     const char *end = strrchr(name, '.');
@@ -676,7 +677,7 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
 {
     uint32_t job = 0;
     uid_t uid = 0;
-    read_site(n_words, words, 1); /* Slurm does not call slurm_spank_init for scripts of a job */
+    read_site(n_words, words, 1); /* Slurm does not call slurm_spank_init for a prolog or epilog */
     if (spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_ID, &job))
         return ESPANK_SUCCESS;
     /* Look for files in memory first, because they are removed when the profile has been written. */

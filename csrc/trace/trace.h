@@ -13,14 +13,14 @@ enum {
 /* Types of blocks. */
 enum { MC_TRACE_HEAD = 1, MC_TRACE_CALLS = 2, MC_TRACE_EVENTS = 3 };
 
-/* A file is a sequence of blocks. Each block is followed by its payload, a multiple of 8 bytes. */
+/* A file is a sequence of blocks. Each has this header and then its payload, whose size is a multiple of 8 bytes. */
 typedef struct mc_trace_block {
     uint32_t magic;
     uint16_t version, type;
     uint32_t size_bytes, crc; /* of the payload; CRC-32 as in zlib */
 } mc_trace_block;
 
-/* Payload of the first block. The payload of the second is the names of the calls, a list in JSON. */
+/* Payload of the first block. The payload of the second block is a JSON list of the names of the calls. */
 typedef struct mc_trace_head {
     char job_id[MC_NAME_LEN], hostname[MC_NAME_LEN];
     int32_t world_size, n_nodes;
@@ -30,8 +30,8 @@ typedef struct mc_trace_head {
 
 enum { MC_TRACE_T, MC_TRACE_DURATION, MC_TRACE_BYTES, MC_TRACE_KIND, MC_TRACE_N_COLUMNS };
 
-/* A column of n values of `width` bytes each. Values that need more bytes are stored separately as exceptions, and are
-   0 among the values. `width` is chosen so that the column is smallest. */
+/* A column of n values of `width` bytes each. Values that need more bytes are stored separately as exceptions, and 0
+   stands among the values instead. `width` is chosen to make the column smallest. */
 typedef struct mc_trace_column {
     uint32_t width, n_exceptions;
 } mc_trace_column;
@@ -42,8 +42,8 @@ typedef struct mc_trace_column {
 typedef struct mc_trace_chunk {
     int32_t rank;
     uint32_t n, n_kinds, _pad;
-    uint64_t t_first, t_min, t_max; /* start of the first, earliest and latest event */
-    int64_t t_step;                 /* plus a value of the first column: time since the previous event */
+    uint64_t t_first, t_min, t_max; /* start of the first, the earliest and the latest event */
+    int64_t t_step;                 /* added to a value of the first column: time since the previous event */
     mc_trace_column columns[MC_TRACE_N_COLUMNS];
 } mc_trace_chunk;
 

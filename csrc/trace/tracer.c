@@ -148,8 +148,8 @@ static const void *encode(trace_encoder *e, int rank, const mc_event *events, ui
 
 /* ---- the file ---- */
 
-/* Each block is written completely or not at all, so that the file can be read if its node died. Errors are errno
-   values. */
+/* Each block is written completely or not at all, so that the file can be read even if its node died. Errors are
+   returned as errno values. */
 typedef struct trace_file {
     int fd; /* -1: closed */
     uint64_t size_bytes, n_pushed, t_pushed;
@@ -232,8 +232,9 @@ static void trace_file_close(trace_file *file)
     file->fd = -1;
 }
 
-/* <profile without .h5>.trace/<first rank of this node>.mct; with is_apart, <profile without .h5>-<job>.trace/..., as
-   mpicoloc/profile/assemble.py then names the profile. Returns the length of the folder's name; 0 if it is too long. */
+/* Path of the file: <profile without .h5>.trace/<first rank of this node>.mct. With is_apart the folder is <profile
+   without .h5>-<job>.trace, because mpicoloc/profile/assemble.py gives the profile the same suffix then. Returns the
+   length of the folder's name; 0 if it is too long. */
 static size_t path_of(char *path, size_t size, const mc_segment *first, int is_apart)
 {
     char suffix[MC_NAME_LEN + 16] = ".trace";
@@ -267,7 +268,7 @@ static int put_head(trace_file *file, const mc_segment *first)
     return trace_file_put(file, MC_TRACE_HEAD, &head, sizeof head);
 }
 
-/* Open the list of names, which is in the folder of the library that this rank has loaded. */
+/* Open the list of the calls' names, which is in the folder of the library that this rank has loaded. */
 static FILE *open_names(const mc_segment *first)
 {
     char line[MC_PATH_LEN + 128], path[MC_PATH_LEN + 144], name[64];
@@ -303,7 +304,8 @@ static int put_names(trace_file *file, const mc_segment *first)
     return error;
 }
 
-/* End of the block at `begin`; 0 if the block is incomplete, as after a tracer that was killed while writing. */
+/* End of the block at `begin`; 0 if the block is incomplete, for example because a tracer was killed while writing
+   it. */
 static uint64_t end_of_block(int fd, uint64_t begin, uint64_t size_bytes)
 {
     mc_trace_block block;
@@ -368,7 +370,7 @@ static int lock_folder(char *path, size_t n)
 
 static int create_locked(trace_file *file, const mc_segment *first, char *path, size_t size)
 {
-    if (is_in_use(path)) { /* by another running job */
+    if (is_in_use(path)) { /* another running job writes it */
         size_t n = path_of(path, size, first, 1);
         int error = n ? make_folder(path, n) : ENAMETOOLONG;
         if (error)
@@ -428,7 +430,7 @@ enum { STACK_BYTES = 256 * 1024, NICE = 5 };
 static const uint64_t NAP_MIN_NS = 1000000, NAP_MAX_NS = 10000000;
 static const uint64_t FIND_EVERY_NS = 50000000;   /* interval of searches, until all ranks are found */
 static const uint64_t ALL_WITHIN_NS = 2000000000; /* after this, open the file even if ranks are missing */
-static const uint64_t OLDEST_NS = 1000000000;     /* write events at the latest at this age */
+static const uint64_t OLDEST_NS = 1000000000;     /* largest age at which events are written */
 
 typedef struct traced_rank {
     mc_segment *segment;
@@ -442,7 +444,7 @@ typedef struct traced_rank {
 struct mc_tracer {
     char key[MC_NAME_LEN];
     pthread_t thread;
-    int wake; /* futex: not 0 ends the thread */
+    int wake; /* futex; a value other than 0 ends the thread */
     int error;
     int n_ranks, local_size;
     uint64_t nap_ns, t_found, t_first;
@@ -627,7 +629,7 @@ static void *be_tracer(void *data)
 {
     mc_tracer *tracer = data;
     pthread_setname_np(pthread_self(), "mpicoloc-trace");
-    /* Low priority, so as not to delay the agent, another thread of this process, which has deadlines. */
+    /* Use a low priority, so as not to delay the agent, which is another thread of this process and has deadlines. */
     setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
     while (!__atomic_load_n(&tracer->wake, __ATOMIC_ACQUIRE)) {
         turn(tracer, 0);

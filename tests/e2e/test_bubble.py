@@ -198,7 +198,7 @@ def test_wrong_calls_have_one_line(calibrated, words, code, text, capfd):
 def test_more_pressure_than_memory_is_refused(calibrated, capfd):
     calibrated(largest_bytes=1 << 50)
     assert main.main(["bubble", "run", "--level", "8"]) == 4
-    assert "MiB that are free: a smaller level, or end other programs" in capfd.readouterr().err
+    assert "MiB are free): choose a lower level, or end other programs" in capfd.readouterr().err
 
 
 def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):

@@ -154,4 +154,4 @@ def test_a_folder_that_others_could_replace_is_left_out(cluster):
     job, _ = begun(cluster, "stat -c %d /dev/shm\nsrun -n1 sh -c 'echo shm ${MPICOLOC_SHM_DIR:-none}'\n")
     cluster.wait(job)
     assert "shm none" in cluster.output(job)
-    assert "others than root may write in the folder above: left out" in cluster.log("n1")
+    assert "users other than root may write in the folder above: left out" in cluster.log("n1")

@@ -10,7 +10,7 @@
 
 enum { STACK_BYTES = 64 * 1024 };
 
-/* Fraction of its time for which a bubble must have had its processor. */
+/* A bubble counts only if it had its processor for at least this fraction of its time. */
 static const double PRESSES_FRAC = 0.9;
 static const uint64_t LOOK_NS = 20000;
 
@@ -26,23 +26,23 @@ typedef struct worker {
     mc_bubble_workers *all;
     int i;
     mc_bubble bubble;
-    uint64_t i_turn;           /* last turn that it has seen */
+    uint64_t i_turn;           /* last turn that the worker has seen */
     int memory;                /* 1: allocated; 0: not yet; -1: failed */
-    uint64_t i_done;           /* last turn that it has completed; stored after the fields below */
-    uint64_t t_began, last_ns; /* begin of that turn; length of its counted time */
+    uint64_t i_done;           /* last turn that the worker has completed; stored after the fields below */
+    uint64_t t_began, last_ns; /* start of that turn; length of its counted time */
     mc_bubble_work work;
 } worker;
 
 struct mc_bubble_workers {
-    int n, n_wanted; /* workers started; to be started */
+    int n, n_wanted; /* workers that were started, and that are wanted */
     int has_waker, stop;
-    /* Memory of the first worker; of each other one; of all that have theirs. */
+    /* Memory of the first worker, of each other worker, and of all workers that have allocated theirs. */
     uint64_t first_bytes, other_bytes, opened_bytes;
     worker rows[MC_N_BUBBLE_WORKERS];
     pthread_mutex_t opening; /* one worker allocates at a time, so that the free memory that it reads is right */
     pthread_mutex_t lock;
     pthread_cond_t turn_set, turn_due; /* the waker waits for turn_set, workers wait for turn_due */
-    turn turn, due;                    /* the last turn; the last whose t0 has come */
+    turn turn, due;                    /* the last turn that was set, and the last whose t0 has come */
     pthread_t waker;
 };
 
@@ -59,7 +59,8 @@ static void press(worker *w, const turn *t)
     __atomic_store_n(&w->i_done, t->number, __ATOMIC_RELEASE);
 }
 
-/* The program has hardly begun and will need memory too, so workers leave it half of what was free before them. */
+/* The program has hardly begun and will need memory too, so workers leave it half of the memory that was free before
+   they took theirs. */
 static int leaves_half(const mc_bubble_workers *all)
 {
     uint64_t free_bytes = mc_bubble_free_bytes(),
@@ -67,7 +68,8 @@ static int leaves_half(const mc_bubble_workers *all)
     return !free_bytes || all_bytes <= (free_bytes + all->opened_bytes) / 2;
 }
 
-/* Allocate a worker's memory. Never in a shutter: it takes tens of milliseconds and itself puts pressure on memory. */
+/* Allocate a worker's memory. This is never done in a shutter: it takes tens of milliseconds and itself puts pressure
+   on memory. */
 static int open_bubble(worker *w)
 {
     mc_bubble_workers *all = w->all;
@@ -86,7 +88,8 @@ static void *be_bubble(void *data)
     mc_bubble_workers *all = w->all;
     const struct sched_param none = {0};
     pthread_setname_np(pthread_self(), "mpicoloc-bubble");
-    /* With SCHED_IDLE a bubble gets all of a paused processor, and next to nothing of a busy one. */
+    /* With SCHED_IDLE a bubble gets all the time of a processor whose ranks are paused, and hardly any of a busy
+       one. */
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
     __atomic_store_n(&w->memory, open_bubble(w) ? 1 : -1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&all->lock);
@@ -108,9 +111,9 @@ static void *be_bubble(void *data)
     return NULL;
 }
 
-/* Workers sleep until co-runners are paused. Workers that waited on a co-runner's processor instead delayed its agent
-   by 1 to 5 ms, and two of five shutters were late: the virtual run time of a SCHED_IDLE thread advances some 340
-   times as fast, so its wake-up moves the average of the run queue ahead (Linux 6.18). */
+/* Workers sleep until co-runners are paused. Workers that waited on a co-runner's processor delayed the co-runner's
+   agent by 1 to 5 ms and made two of five shutters late. The virtual run time of a SCHED_IDLE thread advances about 340
+   times as fast as that of other threads, so its wake-up moves the average of the run queue ahead (Linux 6.18). */
 static void *be_waker(void *data)
 {
     mc_bubble_workers *all = data;
@@ -166,7 +169,7 @@ void mc_bubble_workers_close(mc_bubble_workers *all)
 {
     if (!all)
         return;
-    pthread_mutex_lock(&all->lock); /* so that no worker is between its test of `stop` and its wait */
+    pthread_mutex_lock(&all->lock); /* taken so that no worker is between its test of `stop` and its wait */
     mc_wake(&all->stop);
     pthread_cond_signal(&all->turn_set);
     pthread_cond_broadcast(&all->turn_due);
@@ -202,7 +205,7 @@ int mc_bubble_workers_pin(const mc_bubble_workers *all, int i, int cpu)
 
 uint64_t mc_bubble_workers_begin(mc_bubble_workers *all, mc_bubble_times times, mc_bubble_setting setting, int n)
 {
-    /* A worker preempted while it holds the lock, on a processor that a rank uses, can hold it for long. */
+    /* A worker that is preempted on a rank's processor while it holds the lock can hold it for a long time. */
     if (pthread_mutex_trylock(&all->lock) != 0)
         return 0;
     all->turn = (turn){all->turn.number + 1, times, setting, n};

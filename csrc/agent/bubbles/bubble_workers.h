@@ -1,5 +1,5 @@
-/* Threads that run bubbles, each pinned to a processor, and one that wakes them in time. They belong to the agent's
-   process and end with it. */
+/* Threads that run bubbles, each pinned to a processor, and a thread that wakes them in time. They belong to the
+   agent's process and end with it. */
 #ifndef MPICOLOC_BUBBLE_WORKERS_H
 #define MPICOLOC_BUBBLE_WORKERS_H
 
@@ -19,23 +19,24 @@ typedef struct mc_bubble_work {
     uint64_t n_lines, cpu_ns;
 } mc_bubble_work;
 
-/* Start n workers, at most MC_N_BUBBLE_WORKERS. They allocate their memory after this returns. The first can also run
-   the probe. NULL: the threads cannot be started. */
+/* Start n workers, at most MC_N_BUBBLE_WORKERS. They allocate their memory after this returns. The first worker can
+   also run the probe. NULL: the threads cannot be started. */
 mc_bubble_workers *mc_bubble_workers_open(int n, uint64_t first_bytes, uint64_t other_bytes);
 void mc_bubble_workers_close(mc_bubble_workers *workers);
-/* 1: all have their memory; 0: not yet; -1: one cannot have it, usually as all together would take more than half of
-   the free memory. */
+/* 1: all workers have their memory; 0: not yet; -1: one cannot get it, usually because all together would take more
+   than half of the free memory. */
 int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
-/* Pin worker i to a processor. 0: the kernel refuses, for example because the process is confined to others. */
+/* Pin worker i to a processor. 0: the kernel refuses, for example because the process is confined to other
+   processors. */
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);
 
-/* Start a turn of the first n workers; returns its number, or 0 if the lock was taken. Start turns in the order of
+/* Start a turn of the first n workers; returns its number, or 0 if a worker held the lock. Start turns in the order of
    their t0: the waker sleeps until the t0 of one turn before it reads the next. */
 uint64_t mc_bubble_workers_begin(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
 /* Wait until all workers have ended the last turn. */
 void mc_bubble_workers_await(const mc_bubble_workers *workers, uint64_t until_ns, int *wake);
-/* 1: turn i_turn was the last, and all its workers began in time and had their processors to themselves. *out: work
-   of the first one. */
+/* 1: turn i_turn was the last, and all its workers began in time and had their processors to themselves. *out: work of
+   the first worker. */
 int mc_bubble_workers_have_pressed(const mc_bubble_workers *workers, uint64_t i_turn, mc_bubble_work *out);
 /* Whether this much processor time shows that a bubble had its processor to itself. */
 int mc_bubble_had_processor(const mc_bubble_times *times, uint64_t cpu_ns);

@@ -21,8 +21,9 @@ static const double SLOWDOWN_MAX = 1000.0;
 static const char NOT_YET[] = "no shutter had counts yet";
 static const char NO_PROCESSORS[] = "there are not as many processors outside the job as the calibration had bubbles";
 static const char CONFINED[] =
-    "the kernel keeps bubbles off all other processors, so co-runners must press: run them with --bubble as well; "
-    "together they need as many processors as the calibration had bubbles, all of them in this job's --bubble-cores";
+    "the kernel keeps bubbles off all other processors, so co-runners must run them: start those jobs "
+    "with --bubble as well; together they need as many processors as the calibration had bubbles, "
+    "all of them in this job's --bubble-cores";
 
 static const char NO_COORDINATORS[] =
     "bubbles of a job on several nodes need its coordinators on all of them: start it by `mpicoloc run` or `wrap`";
@@ -31,8 +32,8 @@ static const char LITTLE_MEMORY[] =
 
 /* Bubbles that co-runners are asked to run in a shutter of this job, and where. */
 typedef struct press_wanted {
-    int n, n_level;       /* bubbles wanted; bubbles that make up a level */
-    cpu_set_t own, cores; /* processors of this job; those that bubbles can use */
+    int n, n_level;       /* bubbles wanted in the shutter; bubbles that make up a level */
+    cpu_set_t own, cores; /* processors of this job; processors that bubbles can use */
 } press_wanted;
 
 #define LOAD(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
@@ -46,7 +47,7 @@ static cpu_set_t cpus_of_slot(const mc_slot *slot)
     return cpus;
 }
 
-/* Processors of a list such as 0-3,8; without a list, all possible ones. */
+/* Processors in a list such as 0-3,8; all possible processors if there is no list. */
 static cpu_set_t cpus_of_list(const char *list)
 {
     cpu_set_t cpus;
@@ -60,7 +61,7 @@ static cpu_set_t cpus_of_list(const char *list)
     return cpus;
 }
 
-/* Processors that are online; all possible ones if that is unknown. */
+/* Processors that are online; all possible processors if that is unknown. */
 static cpu_set_t cpus_of_machine(void)
 {
     char online[512];
@@ -88,10 +89,10 @@ static cpu_set_t without(cpu_set_t a, cpu_set_t b)
     return a;
 }
 
-/* ---- which co-runners run bubbles ---- */
+/* ---- choice of the co-runners that run bubbles ---- */
 
-/* Number of bubbles that a co-runner can run, at most all that are wanted. All its processors must be among those
-   that bubbles can use, because the co-runner does not know which these are. */
+/* Number of bubbles that a co-runner can run, at most the number wanted. All its processors must be allowed for
+   bubbles, because the co-runner does not know which ones are. */
 static int n_can_press(const mc_slot *other, const press_wanted *wanted, const cpu_set_t *taken)
 {
     cpu_set_t theirs = without(cpus_of_slot(other), wanted->own);
@@ -101,8 +102,8 @@ static int n_can_press(const mc_slot *other, const press_wanted *wanted, const c
     return (int)mc_min(mc_min(LOAD(other->offer.n), (uint64_t)CPU_COUNT(&theirs)), (uint64_t)wanted->n);
 }
 
-/* Ask co-runners that can run at least `at_least` bubbles, starting with number `first`. Of two with a processor in
-   common only one is asked, as they would disturb each other. */
+/* Ask co-runners that can run at least `at_least` bubbles each, beginning with live job `first`. Of two co-runners that
+   share a processor only one is asked, because their bubbles would disturb each other. */
 static int share_out_from(mc_press_request *request, const mc_board_view *view, const press_wanted *wanted, int first,
                           int at_least)
 {
@@ -119,15 +120,16 @@ static int share_out_from(mc_press_request *request, const mc_board_view *view, 
     return request->n_bubbles == (uint64_t)wanted->n;
 }
 
-/* Ask one co-runner that can run all bubbles, or else several together. `random` in [0, 1) varies the choice, as a
-   co-runner may offer bubbles but never manage to run them. Returns 0 if they cannot; then none is asked. */
+/* Ask one co-runner that can run all bubbles or, if there is none, several together. `random` in [0, 1) varies the
+   choice, because a co-runner may offer bubbles but never manage to run them. If all together cannot run the bubbles,
+   asks none and returns 0. */
 static int share_out(mc_press_request *request, const mc_board_view *view, const press_wanted *wanted, double random)
 {
     const mc_press_request nobody = {.level_thousandths = request->level_thousandths};
     int first = (int)(random * view->n_live);
     *request = nobody;
     if (share_out_from(request, view, wanted, first,
-                       wanted->n)) /* preferred: of several, one that fails is enough to spoil the bubble */
+                       wanted->n)) /* one is preferred: of several, any that fails spoils the bubble */
         return 1;
     *request = nobody;
     if (share_out_from(request, view, wanted, first, 1))
@@ -136,13 +138,13 @@ static int share_out(mc_press_request *request, const mc_board_view *view, const
     return 0;
 }
 
-/* What was drawn for a shutter of this job. */
+/* The bubble or probe that was drawn for a shutter of this job. */
 typedef struct drawn {
     double level; /* 0: the probe */
     mc_press_request request;
-    uint64_t t0; /* begin of the shutter; 0: nothing was started yet */
+    uint64_t t0; /* start of the shutter; 0: nothing was started yet */
     mc_bubble_times times;
-    uint64_t i_turn; /* number of the turn of this process's workers */
+    uint64_t i_turn; /* number of the turn in which this process's workers run it */
 } drawn;
 
 struct mc_bubbling {
@@ -154,7 +156,7 @@ struct mc_bubbling {
     char *why; /* MC_TEXT_LEN bytes of the node file: why there are no bubbles */
     mc_bubble_workers *workers;
     drawn next, told;
-    uint64_t i_served; /* number of the workers' turn for another job */
+    uint64_t i_served; /* number of the turn in which the workers run bubbles for another job */
 };
 
 /* ---- open and close ---- */
@@ -178,14 +180,14 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     if (status == MC_BUBBLE_OK)
         return 1;
     explain(why,
-            status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated, run `mpicoloc bubble calibrate`: no "
+            status == MC_BUBBLE_E_FILE      ? "this machine is not calibrated (run `mpicoloc bubble calibrate`): no "
             : status == MC_BUBBLE_E_MACHINE ? "the calibration is of another machine: "
                                             : "not a calibration of bubbles: ",
             path);
     return 0;
 }
 
-/* Largest working set of one of n bubbles, over all levels. */
+/* Largest working set that one of n bubbles needs at any level. */
 static uint64_t largest_share_bytes(const mc_bubble_levels *levels, int n)
 {
     uint64_t n_bytes = 0;
@@ -211,7 +213,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     all->frac = frac;
     all->online = cpus_of_machine();
     all->cores = cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
-    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* else jobs that start at the same time would draw the same */
+    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* otherwise jobs that start together draw the same levels */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
     memcpy(curve->high, all->levels.high, sizeof curve->high);
@@ -249,7 +251,7 @@ void mc_bubbling_lacks_coordinators(mc_bubbling *all, int lacks)
         explain(all->why, NOT_YET, "");
 }
 
-/* ---- what runs, and where ---- */
+/* ---- bubbles and their processors ---- */
 
 static int is_ready(mc_bubbling *all)
 {
@@ -259,19 +261,19 @@ static int is_ready(mc_bubbling *all)
     return ready > 0;
 }
 
-/* Times of bubbles in a shutter, divided as own_shutter.c divides a shutter on one node. */
+/* Times of the bubbles in a shutter. The division is the one that own_shutter.c uses for a shutter on one node. */
 static mc_bubble_times times_of(const mc_reservation *shutter)
 {
     uint64_t duration_ns = shutter->t1 - shutter->t0, settle_ns = mc_settle_ns(duration_ns);
     return (mc_bubble_times){
-        .t0 = shutter->t0 + mc_guard_ns(duration_ns), /* co-runners are paused by then, else the shutter is not valid */
+        .t0 = shutter->t0 + mc_guard_ns(duration_ns), /* co-runners are paused by then, or the shutter is not valid */
         .t_latest = shutter->t0 + settle_ns / 2,      /* the rest of the settling time suffices to fill the caches */
         .t_counted = shutter->t0 + settle_ns,
         .t_end = shutter->t1 - mc_margin_ns(duration_ns),
     };
 }
 
-/* A level takes all workers, the probe only one. */
+/* A level takes all workers, the probe takes only one. */
 static int n_bubbles_of(const mc_bubbling *all, double level)
 {
     return level > 0.0 ? all->n_workers : 1;
@@ -286,7 +288,8 @@ static uint64_t start_bubbles(mc_bubbling *all, double level, int n, const mc_bu
     return mc_bubble_workers_begin(all->workers, *times, setting, n);
 }
 
-/* Pin further workers to `cpus`; the first n are pinned already. Returns how many are pinned then. */
+/* Pin workers to `cpus`, except the first n, which are pinned already. Returns the number of workers pinned, n
+   included. */
 static int pin_to(const mc_bubbling *all, cpu_set_t cpus, int n)
 {
     for (int cpu = 0; cpu < CPU_SETSIZE && n < all->n_workers; cpu++)
@@ -296,7 +299,7 @@ static int pin_to(const mc_bubbling *all, cpu_set_t cpus, int n)
 
 /* ---- shutters of this job ---- */
 
-/* Uniform random number in [0, 1), by xorshift64. */
+/* Uniform random number in [0, 1), generated by xorshift64. */
 static double draw(mc_bubbling *all)
 {
     uint64_t x = all->random;
@@ -307,7 +310,7 @@ static double draw(mc_bubbling *all)
     return (double)(x >> 11) * 0x1p-53;
 }
 
-/* Number of levels in the option; *level becomes the i-th if it exists. */
+/* Number of levels in the option. Sets *level to the i-th level if it exists. */
 static int wanted_levels(int i, double *level)
 {
     const char *text = mc_option_text(MC_OPT_BUBBLE_LEVELS);
@@ -322,7 +325,7 @@ static int wanted_levels(int i, double *level)
     return n;
 }
 
-/* Draw a level, or 0 for the probe, all equally often. */
+/* Draw a level, or 0 for the probe, each with the same probability. */
 static double draw_level(mc_bubbling *all)
 {
     int has_probe = all->levels.probe_lines_per_s > 0.0;
@@ -338,7 +341,7 @@ static uint64_t thousandths_of(double level)
     return level > 0.0 ? mc_max(thousandths, 1) : 0; /* 0 is the probe */
 }
 
-/* Ask co-runners for the bubble that was drawn; 0: they cannot run all of it. */
+/* Ask co-runners to run the bubble that was drawn. Returns 0 if they cannot run all of it. */
 static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own)
 {
     double level = all->next.level;
@@ -349,8 +352,9 @@ static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own
     return share_out(&all->next.request, view, &wanted, draw(all));
 }
 
-/* Pin all workers, as fewer would cause less pressure than the level says, or ask co-runners. Processors of paused
-   co-runners come first: on those that no job claims, a program without mpicoloc may run. */
+/* Pin all workers, because fewer would cause less pressure than the level stands for, or else ask co-runners.
+   Processors of paused co-runners come first, because programs without mpicoloc may run on processors that no job
+   claims. */
 static int find_processors(mc_bubbling *all, const mc_board_view *view)
 {
     cpu_set_t own = cpus_of_slot(view->slot), others;
@@ -362,7 +366,7 @@ static int find_processors(mc_bubbling *all, const mc_board_view *view)
     int n = pin_to(all, both(may, others), 0);
     if (pin_to(all, without(may, others), n) == all->n_workers || ask_others(all, view, own))
         return 1;
-    if (!all->told.t0) /* else bubbles have run before, and a co-runner that helped has left */
+    if (!all->told.t0) /* otherwise bubbles have run before, and a co-runner that ran them has left */
         explain(all->why, CPU_COUNT(&may) < all->n_workers ? NO_PROCESSORS : CONFINED, "");
     return 0;
 }
@@ -467,7 +471,7 @@ int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_
     if (!all || n == 0 || thousandths > MAX_LEVEL * THOUSANDTHS || !is_ready(all))
         return 0;
     double level = (double)thousandths / THOUSANDTHS;
-    int is_like_ours = shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else it has other levels */
+    int is_like_ours = shutter->request.n_bubbles == (uint64_t)n_bubbles_of(all, level); /* else its levels differ */
     cpu_set_t cpus = without(cpus_for_others(all, ranks), cpus_of_slot(mc_view_slot(view, i_live)));
     if (!is_like_ours || n > all->n_workers || pin_to(all, cpus, 0) < n)
         return 0;

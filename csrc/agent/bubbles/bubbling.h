@@ -9,7 +9,7 @@
 
 typedef struct mc_bubbling mc_bubbling;
 
-/* Returns NULL if bubbles are not wanted or not possible. As long as there are none, `why` (MC_TEXT_LEN bytes that
+/* Returns NULL if bubbles are not wanted or not possible. As long as no bubble has run, `why` (MC_TEXT_LEN bytes that
    outlive the object) holds the reason. Fills `curve` from the calibration. */
 mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve);
 void mc_bubbling_close(mc_bubbling *bubbling);
@@ -25,7 +25,7 @@ void mc_bubbling_lacks_coordinators(mc_bubbling *bubbling, int lacks);
    Returns 0 if none was drawn or none can run. */
 int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
 /* Draw a level or the probe for a shutter on all nodes of the job, encoded as in mc_common; 0: nothing can run yet.
-   *is_wanted: run it even if there are co-runners. */
+   Sets *is_wanted if it is to run even in a shutter with co-runners. */
 uint64_t mc_bubbling_draw_for_all(mc_bubbling *bubbling, uint64_t *is_wanted);
 /* Prepare the bubble or probe that was drawn for all nodes. Returns 0 if it cannot run here. */
 int mc_bubbling_take(mc_bubbling *bubbling, const mc_board_view *view, uint64_t bubble);
@@ -35,8 +35,9 @@ mc_press_request mc_bubbling_request(const mc_bubbling *bubbling);
 void mc_bubbling_begin(mc_bubbling *bubbling, const mc_reservation *shutter);
 /* Whether a bubble or the probe was started for the shutter that began at t0. */
 int mc_bubbling_was_told(const mc_bubbling *bubbling, uint64_t t0);
-/* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began in time and had its processors
-   to itself. acks: of all co-runners that were asked to press; n_acks 0: one of them has not acknowledged. */
+/* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began in time and had its processors to
+   itself. acks: the acknowledgements of all co-runners that were asked to run bubbles; n_acks 0: one of them has not
+   acknowledged. */
 void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_acks, double *level,
                         double *probe_slowdown);
 
@@ -48,7 +49,7 @@ mc_press_offer mc_bubbling_offer(mc_bubbling *bubbling, const mc_job_ranks *rank
    pause. Returns 1 if bubbles run. */
 int mc_bubbling_serve(mc_bubbling *bubbling, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks);
-/* Wait for the end of the bubbles, until shortly before the end of the shutter. */
+/* Wait for the bubbles to end, but only until shortly before the end of the shutter. */
 void mc_bubbling_await(const mc_bubbling *bubbling, const mc_reservation *shutter, int *wake);
 /* Report in the acknowledgement whether the bubbles ran as requested; waits until the shutter's end at most. */
 void mc_bubbling_answer(const mc_bubbling *bubbling, const mc_reservation *shutter, mc_ack *ack, int *wake);

@@ -1,4 +1,4 @@
-/* Executable mappings of a process whose code may show its progress. */
+/* Executable mappings of a process: those with code that may show its progress. */
 #ifndef MPICOLOC_MAPS_H
 #define MPICOLOC_MAPS_H
 
@@ -11,7 +11,7 @@ typedef struct mc_map {
     int i_path;
 } mc_map;
 
-/* Code that is passed over: a thread there may only be waiting. */
+/* Code that is left out, because a thread in it may only be waiting. */
 typedef struct mc_range {
     uint64_t start, end;
     int is_libc;
@@ -31,14 +31,14 @@ int mc_maps_read(mc_maps *maps, int pid);
 /* The mapping that holds this address; NULL: none. */
 const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
 
-/* The contiguous mapping of a file around this address, which a mapping must hold; joined from one or several
-   mappings. */
+/* The contiguous piece of a file around this address, joined from one or several mappings. One of the mappings must
+   hold the address. */
 mc_map mc_maps_piece(const mc_maps *maps, uint64_t address);
 
-/* The library that holds this address and is passed over; NULL: none. */
+/* The left-out library that holds this address; NULL: none. */
 const mc_range *mc_maps_passed_over(const mc_maps *maps, uint64_t address);
 
-/* Address of a place in a file; 0: not loaded. */
+/* Address at which this offset of a file is loaded; 0: it is not loaded. */
 uint64_t mc_maps_address(const mc_maps *maps, const char *path, uint64_t offset);
 
 #endif

@@ -1,5 +1,5 @@
-/* Program files and libraries, open for reading. Places in them are file offsets, which do not depend on where they are
-   loaded. */
+/* Program files and libraries, open for reading. Positions in them are file offsets, which do not depend on the load
+   address. */
 #ifndef MPICOLOC_OBJECT_H
 #define MPICOLOC_OBJECT_H
 
@@ -14,10 +14,10 @@ typedef struct mc_object {
 int mc_object_open(mc_object *object, const char *path);
 void mc_object_close(mc_object *object);
 
-/* 1: it has a section of this name. */
+/* 1: the file has a section of this name. */
 int mc_object_has_section(const mc_object *object, const char *name);
 
-/* 1: it has a section of this name with this text in it. */
+/* 1: the file has a section of this name that contains this text. */
 int mc_object_section_holds(const mc_object *object, const char *name, const char *text);
 
 /* Read bytes of the file from this offset on; returns their number. */

@@ -80,7 +80,8 @@ void mc_sample_ring_set_every(const mc_sample_ring *ring, uint64_t every_ns)
     ioctl(ring->fd, PERF_EVENT_IOC_PERIOD, &every_ns);
 }
 
-/* A record holds the address; with registers also the time, their kind (0: the thread has none), and their values. */
+/* A record holds the address. With registers it also holds the time, the kind of registers (0: the thread has none),
+   and their values. */
 static mc_thread_sample sample_of(const mc_sample_ring *ring, const uint64_t *words, size_t n_bytes)
 {
     mc_thread_sample sample = {.address = words[0]};
@@ -98,7 +99,7 @@ uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *dat
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (!ring->map)
         return 0;
-    /* Records are never consumed, so the kernel stops at the ring's end and no record wraps around. */
+    /* Records are never consumed, so the kernel stops writing at the ring's end and no record wraps around. */
     const struct perf_event_mmap_page *head = (const void *)ring->map;
     uint64_t n_written = __atomic_load_n(&head->data_head, __ATOMIC_ACQUIRE), at = 0;
     n_written = n_written < ring->n_bytes - page ? n_written : ring->n_bytes - page;

@@ -22,7 +22,7 @@ typedef struct mc_thread_sample {
 } mc_thread_sample;
 
 /* Sample the thread's program counter from now on, at intervals of every_ns of its processor time; there is room for
-   4,000 samples, or 850 with registers. MC_E_PERF, with errno set. */
+   4,000 samples, or 850 with registers. Returns MC_E_PERF, with errno set, if the kernel refuses. */
 int mc_sample_ring_open(mc_sample_ring *ring, int tid, uint64_t every_ns, int has_registers);
 
 /* Set the sampling interval; the next sample comes one interval from now. */
@@ -31,11 +31,11 @@ void mc_sample_ring_set_every(const mc_sample_ring *ring, uint64_t every_ns);
 /* Processor time that the thread has used since the ring was opened. */
 int mc_sample_ring_ran_ns(const mc_sample_ring *ring, uint64_t *ran_ns);
 
-/* Call found(), unless it is NULL, for each sample, in order of time; returns their number. */
+/* Call found() for each sample in order of time, unless found is NULL; returns the number of samples. */
 uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *data, const mc_thread_sample *sample),
                              void *data);
 
-/* Stop; the ring keeps its samples. */
+/* Stop sampling. The ring keeps its samples. */
 void mc_sample_ring_stop(const mc_sample_ring *ring);
 
 void mc_sample_ring_close(mc_sample_ring *ring);

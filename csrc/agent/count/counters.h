@@ -17,9 +17,10 @@ typedef struct mc_snapshot {
     uint64_t t; /* when it was taken */
 } mc_snapshot;
 
-/* MC_OK; MC_E_GONE: a rank's memory may not be read, with errno set; MC_E_FULL: no memory. */
+/* MC_OK; MC_E_GONE, with errno set: a rank's memory cannot be read; MC_E_FULL: out of memory. */
 int mc_snapshot_take(mc_snapshot *snapshot, const mc_job_ranks *ranks);
-/* Passes between two snapshots, summed over the threads that are in both; returns their sum over all places. */
+/* Passes of each place between two snapshots, summed over the threads that are in both; returns the sum over all
+   places. */
 uint64_t mc_snapshot_between(const mc_snapshot *begin, const mc_snapshot *end, uint64_t sums[MC_N_PLACES]);
 void mc_snapshot_free(mc_snapshot *snapshot);
 

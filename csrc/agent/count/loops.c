@@ -4,8 +4,9 @@
 
 #include <string.h>
 
-/* A loop that is entered again between two samples shows a step back or too few passes; the latter make the rates of
-   the two sampling periods differ. Limits: the fraction of steps back, and the ratio of the rates. */
+/* If a loop is entered again between two samples, its register steps back or shows too few passes. Too few passes make
+   the rates of the two sampling periods differ. These are the limits of the fraction of steps back and of the ratio of
+   the rates. */
 static const double BACK_MAX = 0.15, DIFFERENCE_MAX = 1.2;
 
 enum { N_PAIRS_MIN = 6 };

@@ -1,5 +1,5 @@
 /* Passes of loops, from samples of an induction register: between two samples in one loop, a thread makes (difference
-   / step) passes. */
+   of the register / step) passes. */
 #ifndef MPICOLOC_LOOPS_H
 #define MPICOLOC_LOOPS_H
 
@@ -8,7 +8,7 @@
 
 enum { MC_N_LOOPS = 8 };
 
-/* Unit of a loop that was given up, because its samples failed to tell its passes several times. */
+/* Unit of a loop that was given up because its samples failed several times to tell its passes. */
 #define MC_TELLS_NOTHING UINT64_MAX
 
 /* Samples of one loop, in each window. */
@@ -16,14 +16,14 @@ typedef struct mc_loop_windows {
     uint64_t n_samples[MC_N_COUNT_WINDOWS];
     double sampled_ns[MC_N_COUNT_WINDOWS];                         /* time that these samples stand for */
     double passes[MC_N_COUNT_WINDOWS], ran_ns[MC_N_COUNT_WINDOWS]; /* between consecutive samples */
-    uint64_t n_pairs[2], n_back[2]; /* by sampling period: all pairs; those against the step */
+    uint64_t n_pairs[2], n_back[2]; /* by sampling period: all pairs of samples; pairs with a step back */
     double period_passes[2], period_ns[2];
 } mc_loop_windows;
 
 typedef struct mc_loops {
     mc_loop_windows rows[MC_N_LOOPS];
     const mc_place_set *set;
-    int i_first, n; /* the set's places from i_first on are n loops */
+    int i_first, n; /* the n places of the set from i_first on are loops */
     struct {
         int i_row, i_window;
         uint64_t value, ran_ns;
@@ -33,18 +33,18 @@ typedef struct mc_loops {
 /* Where and when a sample was taken. */
 typedef struct mc_sample_place {
     uint64_t offset;
-    int i_path; /* of the file; -1: elsewhere */
+    int i_path; /* index of the file in mc_counts.paths; -1: not listed there */
     int i_window, period;
     double stands_for_ns;
 } mc_sample_place;
 
-/* Index among the sampled registers, which lack the stack pointer, of a register numbered as in mc_effects. */
+/* Index of a register among the sampled ones, which lack the stack pointer. `reg` is its number in mc_effects. */
 static inline int mc_sampled_register(int reg)
 {
     return reg < 8 ? reg : reg - 1;
 }
 
-/* Number of places of a set that a jump counts; its loops follow them. */
+/* Number of the set's places that are counted by jumps. They come before its loops. */
 uint64_t mc_loops_first(const mc_place_set *set);
 
 /* 1: this place is a loop, and the instruction lies in it. */
@@ -54,12 +54,12 @@ void mc_loops_begin(mc_loops *loops, const mc_place_set *set);
 /* Do not pair the next sample with the last one: it is of another thread, or the thread has left the loop. */
 void mc_loops_cut(mc_loops *loops);
 
-/* The next sample of the thread. */
+/* Add the thread's next sample. */
 void mc_loops_add(mc_loops *loops, const mc_thread_sample *sample, const mc_sample_place *where);
 
 /* Passes of loop i_row in a window; below 0: not known. */
 double mc_loops_passes(const mc_loops *loops, int i_row, int i_window);
-/* 1: there were enough samples in the loop, but they do not tell its passes. */
+/* 1: the loop has enough samples, but they do not tell its passes. */
 int mc_loops_fail(const mc_loops *loops, int i_row);
 
 #endif

@@ -37,7 +37,7 @@ int mc_patching_may(const mc_rank *rank)
            mc_proc_catches(rank->pid, signal) && !mc_proc_is_traced(rank->pid);
 }
 
-/* Send a request to a rank. 0: none of its threads runs at the moment. */
+/* Send a request to a rank. Returns 0 if none of its threads runs at the moment. */
 static int ask(mc_rank *rank, uint32_t request)
 {
     mc_counting *counting = &rank->segment->counting;
@@ -62,7 +62,7 @@ static void wait_for(const mc_rank *rank, uint64_t t_limit, int *wake)
         mc_nap_until(mc_now_ns() + POLL_NS, wake);
 }
 
-/* Withdraw a request that no thread has begun to serve; else give that thread some more time. 1: the change was
+/* Withdraw the request if no thread has begun to serve it; otherwise give that thread some more time. 1: the change was
    made. */
 static int conclude(mc_rank *rank, uint32_t request, int *wake)
 {
@@ -75,17 +75,18 @@ static int conclude(mc_rank *rank, uint32_t request, int *wake)
     return get_request(counting) == MC_PATCH_DONE;
 }
 
-/* Time for which the rank was stopped. It ends with the change, as the agent has waited for other ranks since. */
+/* Time for which the rank was stopped. It ended when the rank's code was changed; since then, the agent has waited for
+   other ranks. */
 static uint64_t stood_ns(const mc_segment *segment, uint64_t now)
 {
     uint64_t first = __atomic_load_n(&segment->gate.t_first_enter, __ATOMIC_RELAXED);
     uint64_t last = __atomic_load_n(&segment->counting.t_changed, __ATOMIC_RELAXED);
-    if (last < first) /* it was not changed */
+    if (last < first) /* its code was not changed */
         last = now;
     return first && first < last ? last - first : 0;
 }
 
-/* A thread that was preempted while it changes code may write the jumps at any time. */
+/* A thread that was preempted while changing code may still write the jumps at any time. */
 int mc_patching_is_clean(const mc_rank *rank)
 {
     const mc_counting *counting = &rank->segment->counting;
@@ -98,7 +99,8 @@ static int is_wanted(const mc_rank *rank, uint32_t request)
            (request == MC_PATCH_INSTALL || !mc_patching_is_clean(rank)) && mc_patching_may(rank);
 }
 
-/* Do the slow checks of all ranks first, so that the ranks stop at the same time: they wait for each other anyway. */
+/* Do the slow checks of all ranks first, so that the ranks stop at the same time. As they wait for each other, this
+   costs the job least. */
 static int ask_all(mc_job_ranks *ranks, uint32_t request)
 {
     int n_asked = 0;
@@ -117,7 +119,7 @@ int mc_patching_change(mc_job_ranks *ranks, uint32_t request, uint64_t limit_ns,
 {
     int n_done = 0, n_failed = 0, never = 0;
     uint64_t longest_ns = 0;
-    /* Jumps are removed even when the agent must end. */
+    /* Remove jumps even if the agent has been told to end. */
     wake = request == MC_PATCH_REMOVE ? &never : wake;
     int n_asked = ask_all(ranks, request);
     uint64_t t_limit = mc_now_ns() + limit_ns;
@@ -176,7 +178,7 @@ int mc_patching_ask_to_read(mc_job_ranks *ranks)
 
 static int is_refused_to_read(const mc_job_ranks *ranks)
 {
-    uint64_t word; /* at address 0: the kernel checks the permission before it looks for the memory */
+    uint64_t word; /* address 0 suffices: the kernel checks the permission before it looks for the memory */
     struct iovec local = {&word, sizeof word}, remote = {NULL, sizeof word};
     for (int i = 0; i < ranks->n; i++) {
         const mc_rank *rank = &ranks->rows[i];
@@ -186,7 +188,7 @@ static int is_refused_to_read(const mc_job_ranks *ranks)
     return 0;
 }
 
-/* 1: the kernel lets a process name who may read its memory (Yama, ptrace_scope 1). */
+/* 1: the kernel lets a process name the process that may read its memory (Yama, ptrace_scope 1). */
 static int obeys_ranks(void)
 {
     char scope[8];

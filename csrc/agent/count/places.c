@@ -11,32 +11,32 @@
 
 enum {
     BEHIND_BYTES = 512,        /* bytes read after a sampled instruction */
-    N_LOOKED_AT = 256,         /* most frequent spots examined: the others have few samples */
+    N_LOOKED_AT = 256,         /* most frequent spots, which are examined: the others have few samples */
     N_PER_SPOT = 8,            /* places proposed after a sampled instruction */
-    N_HEADS = 3,               /* loops around a sample in which places are proposed too */
-    N_PER_HEAD = 2,            /* places proposed from the begin of such a loop */
-    N_PER_BLOCK = 8,           /* candidates in a block: leaves room for colder code */
-    PRESENT_SAMPLES = 1000000, /* for places of the present set, so that they are tried first */
-    N_KEPT = 40,   /* places taken over from the present set: with half in common, counts of both sets are comparable */
+    N_HEADS = 3,               /* loops around a sample for which places are proposed too */
+    N_PER_HEAD = 2,            /* places proposed from the start of such a loop */
+    N_PER_BLOCK = 8,           /* most candidates in a block, to leave room for colder code */
+    PRESENT_SAMPLES = 1000000, /* given to places of the present set, so that they are tried first */
+    N_KEPT = 40,   /* places kept from the present set: sets that share half of their places give comparable counts */
     N_SPREAD = 56, /* places chosen to be near most of the sampled code */
     NEAR_BYTES = 2048, /* size of a loop with inlined calls */
     BLOCK_BYTES = 512,
-    N_SURELY_ALIKE = 1000, /* passes from which equal numbers are not a coincidence */
+    N_SURELY_ALIKE = 1000, /* with at least this many passes, equal numbers are no coincidence */
     LINE_BYTES = 64,
 };
 
-/* Rates are passes per second of a thread. A window of 12 ms has 6 passes at RATE_MIN, so one more or less is a
-   sixth, and 240 at RATE_GOOD. Costs are fractions of the thread's time. */
+/* Rates are passes per second of a thread. A window of 12 ms has 240 passes at RATE_GOOD. At RATE_MIN it has 6, so one
+   pass more or less changes the count by a sixth. Costs are fractions of the thread's time. */
 static const double RATE_MIN = 500.0, RATE_GOOD = 20000.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
 /* Cost limits of a set in use. They are higher because rates differ between windows, and a set without its most
    expensive places may miss the program's hottest loop. */
 static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
 static const double ALIKE_FRAC = 0.002;
-/* The loop of an instruction with a smaller fraction of the samples is not decoded. */
+/* Least fraction of the samples for which an instruction's loop is decoded. */
 static const double LOOP_FRAC = 0.01;
 
-/* 1: the file has code in Go or Ada. Their runtimes look up the instruction of a fault or of a stopped thread, and
-   would not find a stub's. Ada's runtime may be linked into the program. */
+/* 1: the file has code in Go or Ada. The runtimes of these languages look up the instruction of a fault or of a stopped
+   thread, and would not find one in a stub. Ada's runtime may be linked into the program. */
 static int is_of_language(const mc_object *object)
 {
     static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo"};
@@ -48,8 +48,9 @@ static int is_of_language(const mc_object *object)
            mc_object_section_holds(object, ".strtab", "__gnat_personality");
 }
 
-/* 1: code of this file must not be replaced. The kernel restarts a restartable sequence if a thread is inside its
-   bounds, but a stub is outside. A virtual machine looks up in its SIGSEGV handler where the fault was. */
+/* 1: code of this file must not be replaced. The kernel restarts a restartable sequence only if the thread is inside
+   its bounds, and a stub is outside them. The SIGSEGV handler of a virtual machine looks up the instruction that
+   faulted. */
 static int is_exempt(const mc_object *object, const char *path)
 {
     static const char *const names[] = {"/libjvm.", "/libjulia", "/libcoreclr."};
@@ -147,8 +148,8 @@ static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_file
     }
 }
 
-/* Propose places of the loops around a sample. The innermost loop may have no place, or be passed too often; the loop
-   around it is cheaper and tells as much. Its begin is before the sample. */
+/* Propose places in the loops around a sample, from the start of each loop, which is before the sample. The innermost
+   loop may have no place or be passed too often; the loop around it is cheaper and tells as much. */
 static void propose_heads(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                           const mc_spot *spot)
 {
@@ -223,7 +224,7 @@ static double rate(const mc_candidate_place *row)
     return row->thread_s > 0.0 ? row->n_passes / row->thread_s : 0.0;
 }
 
-/* 1: both are passed equally often, exactly so in all trials, or nearly so and close to each other. */
+/* 1: the places are passed equally often in all trials, or are close to each other and passed nearly equally often. */
 static int are_alike(const mc_candidate_place *a, const mc_candidate_place *b)
 {
     if (a->thread_s == b->thread_s && a->n_passes == b->n_passes && a->n_passes >= N_SURELY_ALIKE)
@@ -249,7 +250,8 @@ static int is_near(const mc_place_set *set, const mc_place *place, uint64_t byte
     return 0;
 }
 
-/* Add places whose cost is above `above` and at most `most`, up to `left` in total; returns what is left. */
+/* Add places whose cost is above `above` and at most `most`, up to a total cost of `left`; returns the cost that is
+   left. */
 static double add_cheaper(const mc_places *places, double pass_ns, double above, double most, double left,
                           mc_place_set *set)
 {
@@ -264,7 +266,7 @@ static double add_cheaper(const mc_places *places, double pass_ns, double above,
     return left;
 }
 
-/* Add places near samples that hardly any thread passed in the trials: they may belong to another phase of the
+/* Add places that are near samples but were hardly ever passed in the trials: they may belong to another phase of the
    program. */
 static void add_unseen(const mc_places *places, mc_place_set *set)
 {
@@ -281,7 +283,7 @@ static int frequency(const mc_candidate_place *row)
     return (rate(row) >= RATE_MIN) + (rate(row) >= RATE_GOOD);
 }
 
-/* Of two places passed often, the cheaper one is better; else the one passed more often. */
+/* Of two places that are passed often, the cheaper one is better; otherwise, the one passed more often. */
 static int is_better(const mc_candidate_place *row, const mc_candidate_place *best)
 {
     if (!best || frequency(row) != frequency(best))
@@ -348,7 +350,7 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
     add_unseen(places, set);
 }
 
-/* A loop has one unit in all sets, as shutters with different sets are compared. */
+/* A loop has the same unit in all sets, because shutters with different sets are compared. */
 uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop)
 {
     for (uint64_t i = 0; i < counts->n_sets; i++)
@@ -445,8 +447,8 @@ static int dearest(const mc_place_set *set, const double costs[])
     return i_most;
 }
 
-/* Reduce the set to the cost of a new one: at the higher limit of a set in use, the next shutter could exceed it
-   again. */
+/* Reduce the set to the cost limit of a new set. If it only met the higher limit of a set in use, the next shutter
+   could exceed that limit again. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest)
 {
     double left[MC_N_PLACES] = {0.0}, sum = 0.0;

@@ -37,24 +37,24 @@ void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *fi
                     const mc_spots *spots, const mc_place_set *present);
 /* Fill `set` with the next places to try; returns their number. */
 int mc_places_untried(const mc_places *places, mc_place_set *set);
-/* Mark the places of `wanted` that are missing from `set`: they cannot be replaced. */
+/* Mark the places of `wanted` that are missing from `set` as refused: they cannot be replaced. */
 void mc_places_refuse(mc_places *places, const mc_place_set *wanted, const mc_place_set *set);
 /* Add the passes that one trial of this set counted in thread_s seconds of thread time. */
 void mc_places_tried(mc_places *places, const mc_place_set *set, const uint64_t n_passes[MC_N_PLACES], double thread_s);
 /* Choose the best of the places tried, within the cost limits of counting. pass_ns: cost of one pass. */
 void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_place_set *present, double pass_ns,
                       mc_place_set *set);
-/* If a set exceeds the cost limits, write the places that can stay to `rest` and return 1. costs: of each place, as a
-   fraction of a thread's time. */
+/* If a set exceeds the cost limits, write the places that can stay to `rest` and return 1. costs: the cost of each
+   place as a fraction of a thread's time. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
-/* Passes that one count of this loop stands for, in any set; 0: not set yet. */
+/* Number of passes that one count of this loop stands for in any set; 0: not set yet. */
 uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop);
 /* 1: this instruction is near a place of the set that a jump counts. */
 int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place);
 /* Add loops in which threads were sampled, unless a jump counts nearby. */
 void mc_places_add_loops(mc_place_set *set, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                          const mc_spots *spots);
-/* 1: this instruction is near a place of the set, so the place is passed while threads are there. */
+/* 1: this instruction is near a place of the set, so threads that execute it pass the place. */
 int mc_places_are_near(const mc_place_set *set, const mc_place *place);
 /* 1: the innermost loop around this instruction only waits. */
 int mc_places_polls(mc_decoder *decoder, mc_program_files *files, const mc_counts *counts, int i_path, uint64_t offset);

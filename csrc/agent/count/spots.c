@@ -64,7 +64,7 @@ static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *ran
 
 static int begin_rank(mc_spots *spots, const mc_rank *rank, uint64_t every_ns, int has_registers)
 {
-    int error = 0, n_left = 0, n_here = 0; /* n_left is ignored: a few threads of any rank are enough */
+    int error = 0, n_left = 0, n_here = 0; /* n_left is ignored, because a few threads of each rank suffice */
     int tids[N_TIDS], n = mc_proc_threads(rank->pid, tids, N_TIDS, &n_left);
     mc_maps *maps = malloc(sizeof *maps);
     for (int i = 0; maps && !error && i < n && n_here < N_PER_RANK && spots->n_samplers < MC_N_SAMPLERS; i++) {

@@ -25,7 +25,7 @@ typedef struct mc_sampler {
 typedef struct mc_spots {
     int n_samplers;
     mc_sampler *samplers; /* MC_N_SAMPLERS */
-    uint64_t n_samples;   /* all samples, even those in libraries that do not count */
+    uint64_t n_samples;   /* all samples, even those in left-out libraries */
     int n;
     mc_spot rows[MC_N_SPOTS]; /* the most frequent first */
 } mc_spots;
@@ -38,15 +38,15 @@ void mc_spots_free(mc_spots *spots);
    errno set. */
 int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns, int has_registers);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
-/* Add to the row of the same instruction, or make one if there is room. */
+/* Add `more` to the row of its instruction, or to a new row if there is room. */
 void mc_spot_add(mc_spot rows[], int *n_rows, int n_max, const mc_spot *more);
 /* Sort the spots by number of samples, the most frequent first. */
 void mc_spots_sort(mc_spots *spots);
-/* Stop, and forget the samples. */
+/* Stop sampling, and forget the samples. */
 void mc_spots_stop(mc_spots *spots);
-/* Index of a file among those of `counts`; -1: it is not there. */
+/* Index of a file in counts->paths; -1: it is not listed there. */
 int mc_spots_path(const mc_counts *counts, const char *path);
-/* Stop, and count the samples of each instruction. */
+/* Stop sampling, and count the samples of each instruction. */
 void mc_spots_end(mc_spots *spots, mc_counts *counts);
 
 #endif

@@ -16,7 +16,7 @@
 enum { AROUND_BYTES = MC_LOOP_BYTES, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES, N_GAPS = 512 };
 
 typedef struct gap {
-    uint64_t low, high; /* free for pages from low on, below high */
+    uint64_t low, high; /* unused from low on, up to high */
 } gap;
 
 /* Unused addresses of a process, for stubs near its code. */
@@ -34,8 +34,8 @@ typedef struct stubs {
     int n_used[MC_N_STUB_PAGES];
 } stubs;
 
-/* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping. So
-   keep away from the edges, and leave room for what the program maps before the stubs are written. */
+/* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping. Stubs
+   therefore keep away from the edges of a gap, and leave room for what the program maps before they are written. */
 static const uint64_t EDGE_BYTES = 1u << 20, ROOM_BYTES = MC_REACH_BYTES / 16, HEAP_BYTES = (uint64_t)1 << 32,
                       LOWEST = 1u << 20, HIGHEST = ((uint64_t)1 << 48) - (1u << 20), PROGRAMS_END = (uint64_t)1 << 46;
 
@@ -64,7 +64,7 @@ static int read_gaps(free_memory *gaps, int pid)
             uint64_t half = (start - last - edge) / 2;
             add(gaps, last + edge, start - mc_max(EDGE_BYTES, mc_min(ROOM_BYTES, half)));
         }
-        /* A program's data are just below its heap, even before it has a heap. */
+        /* A program's heap grows from its data upwards, so leave room there even before it has a heap. */
         was_heap = strstr(line, "[heap]") != NULL || (start < PROGRAMS_END && strchr(line, '/') != NULL);
         last = end;
     }
@@ -99,7 +99,7 @@ static uint64_t take_gap(free_memory *gaps, uint64_t address)
     }
     if (i_best < 0)
         return 0;
-    /* Keep only the part of the gap that is farther from the address: it is as good as the other. */
+    /* Keep only the part of the gap behind the page, as seen from the address: it serves as well as the other part. */
     gap *found = &gaps->rows[i_best];
     if (best > address)
         found->low = best + (uint64_t)MC_STUB_PAGE_BYTES;
@@ -123,8 +123,8 @@ static uint64_t new_stub(stubs *all, uint64_t address)
     return 0;
 }
 
-/* 1: the file's code around the place, up to AROUND_BYTES away, is in the rank's memory unchanged. Breakpoints, other
-   tools and relocations may have changed it. */
+/* 1: within AROUND_BYTES of the place, the code in the rank's memory is the same as in the file. Breakpoints, other
+   tools or relocations may have changed it. */
 static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
 {
     uint8_t code[2 * AROUND_BYTES], memory[2 * AROUND_BYTES];
@@ -162,7 +162,7 @@ static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, cons
     return 1;
 }
 
-/* Place i of the set counts in counter i of each thread. */
+/* Place i of the set is counted in counter i of each thread. */
 static void make_all(stubs *all, const mc_place_set *set, mc_decoder *decoder, mc_program_files *files,
                      const mc_counts *counts, int is_refused[])
 {
@@ -201,7 +201,7 @@ static int remove_refused(mc_place_set *set, const int is_refused[])
     return n < n_before;
 }
 
-/* Ada's runtime turns faults in code of any language into exceptions. */
+/* 1: the process has loaded Ada's runtime, which turns faults in code of any language into exceptions. */
 static int has_ada(const mc_maps *maps)
 {
     for (int i = 0; i < maps->n_paths; i++)
@@ -249,7 +249,7 @@ int mc_stubs_make(mc_place_set *set, mc_decoder *decoder, mc_program_files *file
 {
     stubs *all = calloc(1, sizeof *all);
     int status = all ? MC_OK : MC_E_GONE, has_refused = 1;
-    /* Places after a refused one move to other counters, so all stubs are made again. */
+    /* Places that follow a refused place move to other counters, so all stubs are made again. */
     while (status == MC_OK && has_refused)
         status = make_round(all, set, decoder, files, counts, ranks, &has_refused);
     free(all);

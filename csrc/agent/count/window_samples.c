@@ -9,16 +9,16 @@
 #include <string.h>
 
 enum {
-    N_WORTH_DECODING = 3, /* samples of an instruction from which its loop is decoded */
-    N_DECODED = 32,       /* loops decoded after a shutter at most */
-    N_FAILED_MAX = 4,     /* shutters whose samples do not tell a loop's passes, before it is given up */
+    N_WORTH_DECODING = 3, /* an instruction's loop is decoded if it has at least this many samples */
+    N_DECODED = 32,       /* most loops that are decoded after a shutter */
+    N_FAILED_MAX = 4,     /* a loop is given up after this many shutters whose samples do not tell its passes */
 };
 
-/* A sample costs the thread about 12 us (a timer interrupt in a virtual machine). Loops are sampled with two periods,
-   in alternating windows. */
+/* A sample costs the thread about 12 us, the time of a timer interrupt in a virtual machine. Loops are sampled with two
+   periods, in alternating windows. */
 static const uint64_t EVERY_NS[2] = {500000, 370000}, SAMPLE_COST_NS = 12000, UNIT_NS = 1000;
 
-/* Where a sample was taken. WAITING: in libraries that are passed over. */
+/* Code in which a sample was taken. WAITING: a left-out library other than the C library. */
 enum { NEAR, PROGRAM, LIBC, WAITING, N_KINDS };
 
 typedef struct tally {
@@ -60,7 +60,7 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
     memset(samples->readings, 0, sizeof samples->readings);
     samples->n_others = 0;
     mc_loops_begin(&samples->loops, set);
-    /* Records with registers are long: sample so rarely that those of all windows fit into the ring. */
+    /* Records with registers are long, so sample rarely enough for the records of all windows to fit into the ring. */
     samples->stretch = samples->loops.n ? 1 + length_ns / (MC_N_REGISTER_SAMPLES * EVERY_NS[1]) : 1;
     return mc_spots_begin(samples->spots, ranks, i_first, EVERY_NS[0] * samples->stretch, samples->loops.n > 0);
 }
@@ -187,18 +187,18 @@ static void add_record(void *data, const mc_thread_sample *sample)
     }
 }
 
-/* Fraction of the window that the thread was outside MPI, by its own call times; below 0: unknown. */
+/* Fraction of the window for which the thread was outside MPI, from its own call times; below 0: unknown. */
 static double outside_frac(const mc_sampler_reading *begin)
 {
     const mc_sampler_reading *end = begin + 1;
     if (!begin->outside_ns || !end->outside_ns || end->t <= begin->t)
         return -1.0;
-    /* If a call ended between the two readings, pauses before the window are in only one of them. */
+    /* If a call ended between the two readings, pauses before the window are included in only one of them. */
     double outside = (double)end->outside_ns - (double)begin->outside_ns, window = (double)(end->t - begin->t);
     return outside <= window ? outside / window : 1.0;
 }
 
-/* Number of samples of a thread outside MPI in a window. Its records lack the samples in the kernel. */
+/* Number of samples of a thread outside MPI in a window. The thread's records lack the samples in the kernel. */
 static uint64_t n_outside(const mc_sampler_reading *begin, uint64_t distance_ns, const uint64_t n[N_KINDS])
 {
     const mc_sampler_reading *end = begin + 1;
@@ -232,7 +232,7 @@ void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots)
         samples->n_missed = 0;
 }
 
-/* Remove samples of loops that only wait: they are not work, whatever code they are in. */
+/* Remove samples of loops that only wait: waiting is not work, whatever code it is in. */
 static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter)
 {
     int n_decoded = 0;
@@ -252,7 +252,7 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
     }
 }
 
-/* Count samples in a loop whose passes are unknown as far from all places, unless a jump counts nearby. */
+/* If a loop's passes are unknown, treat its samples as far from all places, unless a jump counts nearby. */
 static void take_out_unknown(mc_window_samples *samples, mc_shutter *shutter)
 {
     const mc_place_set *set = samples->loops.set;
@@ -264,7 +264,7 @@ static void take_out_unknown(mc_window_samples *samples, mc_shutter *shutter)
     }
 }
 
-/* Unit of a loop's passes: the number that it makes in UNIT_NS. */
+/* Unit of a loop's passes: the number of passes in UNIT_NS. */
 static uint64_t unit_of(const mc_loop_windows *row)
 {
     double passes = 0.0, ns = 0.0;
@@ -313,8 +313,9 @@ uint64_t mc_window_samples_loops(mc_window_samples *samples, mc_counts *counts, 
     return n_all;
 }
 
-/* Fraction of a window for which the thread that waited most waited for a processor: other threads may have waited
-   for that one in MPI. The kernel adds a wait when it ends, so a wait can have begun before the window. */
+/* The longest time for which one thread waited for a processor, as a fraction of a window. It is not a mean, because
+   the other threads may have waited for that thread in MPI. The kernel adds a wait when it ends, so a wait may have
+   begun before the window. */
 static double waited_frac(const mc_window_samples *samples, int begin)
 {
     double most = -1.0;

@@ -1,4 +1,4 @@
-/* Samples of the threads' program counters in the windows of one shutter: they tell for which part of the time
+/* Samples of the threads' program counters in the windows of one shutter. They tell for what fraction of the time
    outside MPI threads are near counted places. */
 #ifndef MPICOLOC_WINDOW_SAMPLES_H
 #define MPICOLOC_WINDOW_SAMPLES_H
@@ -8,8 +8,8 @@
 
 enum { MC_N_WINDOW_EDGES = MC_N_BEFORE_WINDOWS + 3, MC_N_OTHER_SPOTS = 512, MC_N_MISSED_SPOTS = 2048 };
 
-/* Index of the edge at which a window begins; it ends at the next edge. The time between the last window before the
-   shutter and the window in it belongs to neither. */
+/* Index of the edge at which a window begins; the window ends at the next edge. The time between the last window before
+   the shutter and the window in it belongs to neither. */
 static inline int mc_window_begin(int i_window)
 {
     return i_window < MC_N_BEFORE_WINDOWS ? i_window : MC_N_BEFORE_WINDOWS + 1;
@@ -17,7 +17,8 @@ static inline int mc_window_begin(int i_window)
 
 /* Readings of one thread at one instant. */
 typedef struct mc_sampler_reading {
-    /* Samples so far; processor time; time outside MPI, if it has a lane; time for which it waited for a processor. */
+    /* Samples so far; processor time; time outside MPI, if the thread has a lane; time for which it waited for a
+       processor. */
     uint64_t n_records, ran_ns, outside_ns, waited_ns, t;
 } mc_sampler_reading;
 
@@ -37,7 +38,8 @@ typedef struct mc_window_samples {
     int n_others;
     mc_other_spot others[MC_N_OTHER_SPOTS];
     int n_missed;
-    /* Other spots in windows before shutters since the last recall; n: time that their samples stand for, ns. */
+    /* Other spots sampled in windows before shutters since the last recall; n: time that their samples stand for,
+       ns. */
     mc_spot missed[MC_N_MISSED_SPOTS];
 } mc_window_samples;
 
@@ -59,18 +61,19 @@ int mc_window_samples_begin(mc_window_samples *samples, const mc_job_ranks *rank
 /* Take the readings at an edge of a window, which is now. */
 void mc_window_samples_edge(mc_window_samples *samples, int i_edge);
 /* Stop sampling. Record in the shutter, for each window, the samples of all threads outside MPI, and how many of them
-   were near counted places. Samples in the C library and in the kernel count as far as the thread's call times say
-   that it was outside MPI. Also record for which fraction of the last window the thread that waited most waited for a
-   processor. Add the threads' time that sampling took to *cost_ns. */
+   were near counted places. Samples in the C library and in the kernel count only for the time that the thread, by its
+   call times, was outside MPI. Also record the longest time for which one thread waited for a processor, as a fraction
+   of the last window. Add the time that sampling took from the threads to *cost_ns. */
 void mc_window_samples_end(mc_window_samples *samples, const mc_counted_code *code, mc_shutter *shutter,
                            uint64_t *cost_ns);
-/* Afterwards: write the passes of the set's loops, in their units, into the row; returns their sum. Give up a loop
-   whose samples failed to tell its passes several times. */
+/* Call this after mc_window_samples_end. Writes the passes of the set's loops, in their units, into the row; returns
+   their sum. Gives up a loop whose samples failed several times to tell its passes. */
 uint64_t mc_window_samples_loops(mc_window_samples *samples, mc_counts *counts, mc_count_row *row);
-/* Afterwards: fraction of the time from the first edge to the last for which a sampled thread had a processor. */
+/* After mc_window_samples_end: fraction of the time from the first edge to the last for which a sampled thread had a
+   processor. */
 double mc_window_samples_busy_frac(const mc_window_samples *samples);
-/* Add samples that were far from all places since the last call to the spots: a search samples a few seconds only and
-   can miss rare phases. */
+/* Add to the spots the samples since the last call that were far from all places: a search samples for only a few
+   seconds and can miss rare phases. */
 void mc_window_samples_recall(mc_window_samples *samples, mc_spots *spots);
 
 #endif

@@ -50,7 +50,7 @@ static const double LEAST_NS = 0.3;
 
 #ifdef __x86_64__
 
-/* Several counters in turn: successive passes of a program are at different places. */
+/* Several counters take turns, because successive passes of a program are at different places. */
 static __thread uint64_t counters[4];
 
 /* The jump to the stub, the count, and the jump back. */
@@ -73,7 +73,7 @@ static uint64_t without_ns(void)
     return mc_now_ns() - t;
 }
 
-/* The shortest of several rounds: other processes disturb single ones. */
+/* Cost of one pass, from the shortest of several rounds: other processes disturb some of them. */
 static double pass_ns(void)
 {
     uint64_t with = UINT64_MAX, without = UINT64_MAX;
@@ -107,7 +107,7 @@ static void make_impossible(mc_count_meter *count, const char *why)
 
 /* ---- sets of places, and the stubs of their places ---- */
 
-enum { N_SETS_FOR_COVERAGE = 3 /* with fewer sets than this, a known one must reach COVERAGE_WANTED */ };
+enum { N_SETS_FOR_COVERAGE = 3 /* with fewer sets, a known set must reach COVERAGE_WANTED */ };
 
 static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 0.05;
 
@@ -130,8 +130,8 @@ static void use_set(mc_count_meter *count, int i_set)
     explain(count, text);
 }
 
-/* The known set that covers the samples best, as when the program returns to an earlier phase; -1: none covers
-   enough. */
+/* The known set that covers the samples best; -1: none covers enough. A known set fits when the program returns to an
+   earlier phase. */
 static int known_set(const mc_count_meter *count)
 {
     const mc_counts *counts = &count->node->counts;
@@ -147,8 +147,8 @@ static int known_set(const mc_count_meter *count)
     return i_best;
 }
 
-/* Returns MC_OK, MC_E_FULL (ranks still have other jumps) or another error. Removes places that cannot be counted
-   from the set. */
+/* Returns MC_OK, MC_E_FULL (ranks still have other jumps) or another error. Removes from the set the places that cannot
+   be counted. */
 static int make_stubs(mc_count_meter *count, mc_place_set *set)
 {
     if (count->is_forbidden)
@@ -172,7 +172,8 @@ static void drop_set(mc_count_meter *count)
     count->i_set = -1;
 }
 
-/* 1: the new set covers hardly more than the present one, so it would only split the shutters between two sets. */
+/* 1: the new set covers hardly more samples than the present one, so it would only split the shutters between two
+   sets. */
 static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
 {
     const mc_place_set *present = present_set(count);
@@ -180,7 +181,7 @@ static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
            mc_places_coverage(set, count->spots) < mc_places_coverage(present, count->spots) + COVERAGE_GAIN;
 }
 
-/* Count the cheaper places of a set that had become too expensive. They form a new set, as rows of counts refer to
+/* Count the cheaper places of a set that had become too expensive. They form a new set, because rows of counts refer to
    places by index. */
 static void use_thinned(mc_count_meter *count)
 {
@@ -218,7 +219,7 @@ static void enter_stage(mc_count_meter *count, int stage, uint64_t now)
     count->t_stage = now;
 }
 
-/* Schedule the next search, as the job may change. The intervals grow. */
+/* Schedule the next search, because the job may change. The intervals between searches grow. */
 static void end_search(mc_count_meter *count, int has_found, uint64_t now)
 {
     count->n_failed = has_found ? 0 : count->n_failed + 1;
@@ -229,7 +230,7 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
     enter_stage(count, MC_COUNT_IDLE, now);
 }
 
-/* Allocate what a search needs, but not earlier: a short job may end before its first search. */
+/* Allocate what a search needs only when the first search begins: a short job may end before that. */
 static int prepare(mc_count_meter *count)
 {
     if (!count->decoder)
@@ -254,7 +255,8 @@ static int may_count(const mc_count_meter *count)
     return 0;
 }
 
-/* Try again soon: ranks may sleep or not answer at the moment. After N_PUT_OFF_MAX attempts the search has failed. */
+/* Try again soon: ranks may be asleep or not answer at the moment. After N_PUT_OFF_MAX attempts the search has
+   failed. */
 static void put_off(mc_count_meter *count, uint64_t now)
 {
     count->t_next = now + PATIENCE_NS / 4;
@@ -291,7 +293,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
         return;
     int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS, 0);
     if (status == MC_E_PERF) {
-        /* Other jobs' sample rings may have used up the locked memory that the kernel allows. This can change. */
+        /* Other jobs' sample rings may have used up the locked memory that the kernel allows. That may have changed by
+           the next search. */
         snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
         explain(count, why);
         end_search(count, 0, now);
@@ -327,7 +330,8 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
-/* Drop the current places, a few times at most. One may be in code that the ranks have changed; others may work. */
+/* Drop the current places, but only a few times. One of them may be in code that the ranks have changed, and other
+   places may work. */
 static void give_up(mc_count_meter *count)
 {
     int is_trying = count->stage == MC_COUNT_TRYING;
@@ -345,7 +349,7 @@ static void give_up(mc_count_meter *count)
     count->t_next = 0;
 }
 
-/* Change the ranks' code; 1: it was done in time. */
+/* Change the ranks' code. Returns 1 if that was done in time. */
 static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
@@ -358,7 +362,7 @@ static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, in
     return status == MC_OK;
 }
 
-/* Threads that passed a place between two snapshots; at least 1. */
+/* Number of threads that passed a place between two snapshots; at least 1. */
 static size_t n_active_threads(const mc_snapshot *begin, const mc_snapshot *end)
 {
     size_t n = 0;
@@ -412,7 +416,7 @@ static void choose(mc_count_meter *count, uint64_t now)
     end_search(count, 0, now);
 }
 
-/* Each set gets several trials, as the program may have phases of some tenths of a second. */
+/* Each set gets several trials, because the program may have phases that last some tenths of a second. */
 static void try_next(mc_count_meter *count, uint64_t now, int *wake)
 {
     mc_place_set *tried = &count->tried;
@@ -429,7 +433,7 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
     }
     mc_place_set wanted = *tried;
     int status = make_stubs(count, tried);
-    if (status != MC_E_FULL) /* else a rank still has the jumps of the last trial */
+    if (status != MC_E_FULL) /* otherwise a rank still has the last trial's jumps */
         mc_places_refuse(count->places, &wanted, tried);
     if (status != MC_OK)
         tried->n = 0;
@@ -479,10 +483,12 @@ enum { N_BEFORE = MC_N_BEFORE_WINDOWS, BEFORE_END = N_BEFORE, DURING_BEGIN = N_B
 
 static const double BUSY_MIN = 0.9;
 
-/* Largest fraction of an interval without co-runners. Not 0, because the agent reads the board only now and then. */
+/* Largest fraction of an interval for which the job may have had no co-runners. It is not 0, because the agent reads
+   the board only now and then. */
 static const double ALONE_MAX = 0.1;
 
-/* The first lane of one rank stands for all: reading a table brings all its pages into memory. */
+/* Bytes that MPI transferred in the rank's first lane. Other lanes are not read: reading a table brings all its pages
+   into memory. */
 MC_READS_TORN static uint64_t bytes_of(const mc_segment *segment)
 {
     uint64_t bytes = 0;
@@ -544,10 +550,10 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* The longest delay with which an edge is still read. Before the shutter: a quarter of a window. The estimator assumes
-   windows of equal length, so the pace in one can be wrong by as much. BEFORE_END: MC_APART_NS, which is still before
-   the pauses. The window in the shutter can begin a quarter late but must not end more than a sixteenth late, as
-   co-runners may run again by then. */
+/* The longest delay with which an edge is still read. Before the shutter it is a quarter of a window, and the pace in a
+   window can be wrong by as much, because the estimator assumes windows of equal length. At BEFORE_END it is
+   MC_APART_NS: the pauses have not begun by then. The window in the shutter may begin late by a quarter of its length
+   but end late by at most a sixteenth, because co-runners may run again by then. */
 static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_ns)
 {
     return i_edge < BEFORE_END      ? before_ns / 4
@@ -556,7 +562,7 @@ static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_n
                                     : during_ns / 16;
 }
 
-/* A window with a missed edge keeps length 0. No window follows the shutter: the rested co-runners run faster at
+/* A window with a missed edge keeps length 0. No window follows the shutter: after their rest, co-runners run faster at
    first, and their effect on caches and processor frequency takes a tenth of a second to build up again. */
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
                      int *wake)
@@ -592,7 +598,7 @@ static uint64_t before_ns(const uint64_t windows_ns[])
     return ns;
 }
 
-/* Returns the number of all passes. Passes of loops come from samples and cost the threads nothing, so n_passes
+/* Returns the number of all passes. Passes of loops come from samples and cost the threads nothing, so counts->n_passes
    leaves them out. */
 static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
 {
@@ -659,11 +665,11 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
                            int *wake)
 {
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
-    /* A pointer, as i_set changes if the set is dropped meanwhile. */
+    /* Keep a pointer, because i_set changes if the set is dropped meanwhile. */
     const mc_place_set *set = &count->node->counts.sets[count->i_set];
-    /* Sample before the jumps are installed: their pages are then writable, and mc_maps_read would not take them for
-       code. */
-    int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* other ranks each time */
+    /* Begin to sample before the jumps are installed: after that, their pages are writable, and mc_maps_read would not
+       take them for code. */
+    int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* different ranks each time */
     int has_jumps = mc_loops_first(set) > 0;
     mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
     int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
@@ -693,12 +699,13 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
 
 /* ---- operations of the meter ---- */
 
-/* This makes shutters of about 25 ms, whatever the program's cycle. Program and host vary over tenths of a second, so
-   many short shutters tell more than a few long ones. In still shorter ones caches would hardly refill. */
+/* This makes shutters of about 25 ms, whatever the program's cycle. The speed of program and host varies over tenths of
+   a second, so many short shutters tell more than a few long ones. In even shorter shutters, caches would hardly
+   refill. */
 static const double COUNTED_CYCLE_NS = 4.2e6;
 
-/* Length of the windows before a shutter, in shutters. Counting in them costs time too, which the duty limit takes
-   from shutters. */
+/* Total length of the windows before a shutter, in shutter lengths. Counting in them costs time too, and the duty limit
+   leaves that much less time for shutters. */
 enum { COUNT_WINDOWS = 4, COUNT_WINDOWS_IN_TURNS = 24 };
 
 static int open_count(mc_meter *meter, uint64_t t_open)
@@ -768,7 +775,7 @@ static int search_state(const mc_meter *meter)
 }
 
 /* Where co-runners and this job share a processor, the scheduler gives it to each for milliseconds at a time. Windows
-   before the shutter must be longer than that; they delay no co-runner. */
+   before the shutter must be longer than that, which delays no co-runner. */
 static uint64_t around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
     const mc_count_meter *count = meter->state;
@@ -786,7 +793,7 @@ static void measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, in
 {
     mc_count_meter *count = meter->state;
     mc_moved before = count->moved_before;
-    /* Unless this shutter is counted, the interval to the next one has no known begin. */
+    /* Unless this shutter is counted, the start of the interval to the next one is unknown. */
     count->moved_before = (mc_moved){0};
     if (is_ready(count))
         measure_places(count, &before, own, around_ns, wake);

@@ -13,7 +13,7 @@
 
 enum { N_TIDS = 512 };
 
-/* One window: its counters, its begin and end, the end of counting in all windows (span), and the flag that ends a
+/* One window: its counters, its start and end, the end of counting in all windows (span), and the flag that ends a
    wait. */
 typedef struct window {
     mc_thread_counts *counts;
@@ -36,8 +36,8 @@ static void follow_threads(mc_thread_counts *counts, const mc_job_ranks *ranks, 
     node->n_uncounted = mc_max(node->n_uncounted, (uint64_t)n_left);
 }
 
-/* Let threads count themselves until `until`, a limit in case this agent dies; 0: stop them now. A rank with more
-   system-call filters than this process could be killed for counting, so it does not count. */
+/* Let threads count themselves until `until`, when they stop even if this agent has died; 0: stop them now. A rank that
+   has more system-call filters than this process does not count, because it could be killed for that. */
 static void let_threads_count(const mc_job_ranks *ranks, uint64_t until)
 {
     uint64_t n_filters = until ? mc_proc_n_filters(getpid()) : 0;
@@ -47,8 +47,8 @@ static void let_threads_count(const mc_job_ranks *ranks, uint64_t until)
     }
 }
 
-/* Read the counters at instant t. 0: they are not from that instant, as the agent woke late or was preempted while it
-   read them. */
+/* Read the counters at instant t. Returns 0 if they are not from that instant, because the agent woke late or was
+   preempted while it read them. */
 static int read_at(const window *w, int i_end, uint64_t t)
 {
     uint64_t late_ns = (w->t1 - w->t0) / 16;
@@ -59,7 +59,7 @@ static int read_at(const window *w, int i_end, uint64_t t)
 }
 
 /* POPPA's Algorithm 1 with K = 1. *window_ns stays 0 if an end of the window was missed or the counters of a thread
-   could not be read. 1: the counts outside MPI are known too. */
+   could not be read. Returns 1 if the counts outside MPI are known too. */
 static int measure(const window *w, mc_ipc *all, mc_ipc *outside, uint64_t *window_ns)
 {
     *all = *outside = (mc_ipc){0, 0};

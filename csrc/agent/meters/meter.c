@@ -91,7 +91,7 @@ void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, 
     if (meter->ops->measure)
         meter->ops->measure(meter, own, around_ns, wake);
     if (mc_now_ns() <
-        own->record.t0) /* else the meter has waited for the shutter and recorded the waits that it could read */
+        own->record.t0) /* otherwise the meter has waited for the shutter and recorded the waits that it could read */
         read_waits(meter, own, wake);
 }
 
@@ -121,7 +121,7 @@ MC_READS_TORN static double mean_of_lane(const mc_lane *lane)
     return time_ns > 0.0 ? weighted / time_ns : 0.0;
 }
 
-/* One rank stands for all: reading the tables of one touches a megabyte of memory. */
+/* Read the tables of one rank only: reading them touches a megabyte of memory. */
 static const mc_lane *first_lane(const mc_job_ranks *ranks)
 {
     for (int i = 0; i < ranks->n; i++)

@@ -16,15 +16,15 @@ typedef struct seen {
     mc_ipc total;
     mc_tally tally;
     int is_read;
-    int is_known; /* its part outside MPI is known */
+    int is_known; /* the part outside MPI is known */
 } seen;
 
 typedef struct watched {
     mc_followed thread;
     mc_group group;
-    int kept;      /* it is followed further */
-    int has_ahead; /* the thread has counted itself, so `ahead` is valid: */
-    mc_ipc ahead;  /* smallest excess of our group's counts over the thread's own so far */
+    int kept;      /* it is still watched */
+    int has_ahead; /* the thread has counted itself, so `ahead` is valid */
+    mc_ipc ahead;  /* smallest excess so far of our group's counts over the thread's own */
     seen at[2];
 } watched;
 
@@ -81,7 +81,7 @@ int mc_thread_counts_follow(mc_thread_counts *counts, const mc_followed *threads
         watched *one = find(counts, threads[i].tid);
         if (!one)
             one = add(counts, threads[i].tid);
-        n_left += !one && errno != ESRCH; /* else the thread has ended */
+        n_left += !one && errno != ESRCH; /* ESRCH: the thread has ended */
         if (!one)
             continue;
         one->kept = 1;
@@ -93,7 +93,7 @@ int mc_thread_counts_follow(mc_thread_counts *counts, const mc_followed *threads
     return n_left;
 }
 
-/* Take the smaller signed difference. */
+/* The smaller of two signed differences. */
 static uint64_t nearer(uint64_t a, uint64_t b)
 {
     return (int64_t)a < (int64_t)b ? a : b;
@@ -120,7 +120,7 @@ static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
     return 1;
 }
 
-/* Other programs have pinned so many counters that none is left: share counters by time from now on. */
+/* Other programs have pinned so many counters that none is left: from now on, share counters with them by time. */
 static void give_way(watched *one)
 {
     mc_group_close(&one->group);
@@ -140,7 +140,7 @@ static void note(watched *one, seen *now, uint64_t span)
         give_way(one);
     if (!now->is_known || !now->tally.span)
         return;
-    /* Our count includes what the thread has done since its tally, so the smallest difference so far is the best
+    /* Our count includes what the thread has done since its tally, so the smallest excess so far is the best
        estimate. */
     mc_ipc ahead = {now->total.instructions - now->tally.total.instructions,
                     now->total.cycles - now->tally.total.cycles};
@@ -161,14 +161,14 @@ static uint64_t outside_at(const seen *at, uint64_t outside, uint64_t own, uint6
     return at->tally.state == MC_TALLY_OUTSIDE ? outside + (total - ahead - own) : outside;
 }
 
-/* Modulo 2^64: a thread that began to count itself after the window's begin has a negative count there. */
+/* Modulo 2^64: a thread that began to count itself after the start of the window has a negative count there. */
 static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
 {
     return (int64_t)(end - begin) < 0 ? 0 : mc_min(end - begin, all);
 }
 
-/* A call that began or ended just when the span began was published late or not at all. The first tally of the span is
-   more accurate. */
+/* A call that began or ended just as the span began was published late or not at all. The first tally of the span then
+   tells more accurately how the span began. */
 static seen at_begin(const watched *one)
 {
     seen begin = one->at[0];

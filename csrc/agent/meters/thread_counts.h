@@ -9,22 +9,22 @@ typedef struct mc_thread_counts mc_thread_counts;
 /* A thread to watch, and where it publishes its MPI calls. */
 typedef struct mc_followed {
     int tid;
-    int is_unpublished;       /* it may call MPI without publishing that */
-    const mc_lane_head *lane; /* NULL: it calls no MPI */
+    int is_unpublished;       /* the thread may call MPI without publishing its calls */
+    const mc_lane_head *lane; /* NULL: the thread calls no MPI */
 } mc_followed;
 
 mc_thread_counts *mc_thread_counts_open(void); /* NULL: no memory */
 void mc_thread_counts_close(mc_thread_counts *counts);
 
-/* Watch exactly these threads from now on; counters of threads watched before run on. Returns the number of threads
-   that cannot be watched: too many threads, or too many open files. */
+/* Watch exactly these threads from now on; threads that were watched before keep their counters. Returns the number of
+   threads that cannot be watched: too many threads, or too many open files. */
 int mc_thread_counts_follow(mc_thread_counts *counts, const mc_followed *threads, int n);
 
-/* Note what all watched threads have counted at the begin (0) or end (1) of a window in this span. */
+/* Record the counts of all watched threads at the start (0) or end (1) of a window in this span. */
 void mc_thread_counts_note(mc_thread_counts *counts, int i_end, uint64_t span);
 
-/* Counts of all watched threads from begin to end of the window. 1: `outside`, the part outside MPI calls, is known
-   for all of them; 0: it is not. MC_E_PERF: the counters of a thread could not be read, and there are no counts. */
+/* Counts of all watched threads from start to end of the window. 1: `outside`, the part outside MPI calls, is known for
+   all of them; 0: it is not. MC_E_PERF: the counters of a thread could not be read, and there are no counts. */
 int mc_thread_counts_between(const mc_thread_counts *counts, mc_ipc *all, mc_ipc *outside);
 
 #endif

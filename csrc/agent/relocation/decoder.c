@@ -173,7 +173,8 @@ void mc_decoder_free(mc_decoder *decoder)
     case first ... last: \
         return UINT64_C(1) << ((i) + (int)reg - (first))
 
-/* A part of a register counts as the whole. Flags are left out: state that a loop has in flags is in registers too. */
+/* A part of a register counts as the whole. Flags are left out: state that a loop keeps in flags is in registers
+   too. */
 static uint64_t bit_of(x86_reg reg)
 {
     enum { N_GENERAL = 16, N_VECTOR = 32 };
@@ -201,8 +202,8 @@ static uint64_t bit_of(x86_reg reg)
     }
 }
 
-/* General, vector and mask registers. Not the stack pointer, which signal handlers and unwinding look at, nor MMX,
-   segment or system registers. */
+/* 1: a general, vector or mask register. 0: the stack pointer, which signal handlers and unwinders look at, or an MMX,
+   segment or system register. */
 static int is_plain(x86_reg reg)
 {
     uint64_t bit = bit_of(reg);
@@ -225,7 +226,7 @@ static int has_plain_operands(const cs_x86 *x86, const mc_encoding *encoding)
     return n_rip == (encoding->rip_at != 0);
 }
 
-/* A prefix without effect here may have one on another processor: lock elision reused such prefixes. */
+/* A prefix that has no effect on this processor may have one on another: lock elision reused such prefixes. */
 static int has_plain_prefixes(uint8_t traits, const mc_encoding *encoding)
 {
     uint8_t n_repeat = encoding->prefixes & (MC_PREFIX_F2 | MC_PREFIX_F3);
@@ -285,7 +286,7 @@ static uint8_t traits_at(const cs_insn *insn)
     return insn->id < X86_INS_ENDING ? traits_of[insn->id] : 0;
 }
 
-/* Target address of a direct jump, conditional or not; 0: unknown, or no such jump. */
+/* Target address of a direct jump, conditional or not; 0: it is unknown, or the instruction is no direct jump. */
 static uint64_t target_of(const cs_insn *insn)
 {
     const cs_x86 *x86 = &insn->detail->x86;
@@ -339,7 +340,8 @@ static void tell_operands(const cs_x86 *x86, mc_effects *out)
     }
 }
 
-/* ADD, SUB, INC, DEC or LEA of a constant. A 32-bit operand counts too: writing it clears the upper half. */
+/* Report the constant that ADD, SUB, INC, DEC or LEA adds. A 32-bit operand counts too: writing it clears the upper
+   half. */
 static void tell_step(const cs_insn *insn, mc_effects *out)
 {
     const cs_x86 *x86 = &insn->detail->x86;

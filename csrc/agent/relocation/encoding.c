@@ -71,18 +71,18 @@ static size_t read_opcode(const uint8_t *bytes, size_t n, mc_encoding *out)
     return n_bytes;
 }
 
-/* Number of bytes of an immediate as wide as the operand: at most 4. */
+/* Number of bytes of an immediate that is as wide as the operand, but has at most 4 bytes. */
 static int operand_bytes(const mc_encoding *out)
 {
     return out->prefixes & MC_PREFIX_66 && !(out->prefixes & MC_PREFIX_REX_W) ? 2 : 4;
 }
 
-/* Number of bytes after an opcode without ModRM byte; -1: the opcode has one. */
+/* Number of bytes after an opcode without a ModRM byte; -1: the opcode has one. */
 static int without_modrm(const mc_encoding *out)
 {
     if (out->is_vex || out->map != MC_MAP_ONE_BYTE)
         return -1;
-    if ((out->opcode & 0xf8) == 0xb0) /* mov to a byte */
+    if ((out->opcode & 0xf8) == 0xb0) /* mov to a byte register */
         return 1;
     if ((out->opcode & 0xf8) == 0xb8) /* mov */
         return out->prefixes & MC_PREFIX_REX_W ? 8 : operand_bytes(out);
@@ -90,15 +90,15 @@ static int without_modrm(const mc_encoding *out)
         return 8;
     if (out->opcode == 0xa8 || ((out->opcode & 0xc7) == 0x04)) /* test, add ... cmp with al */
         return 1;
-    if (out->opcode == 0xa9 || ((out->opcode & 0xc7) == 0x05)) /* with eax */
+    if (out->opcode == 0xa9 || ((out->opcode & 0xc7) == 0x05)) /* the same with eax */
         return operand_bytes(out);
     return -1;
 }
 
-/* Number of bytes of the immediate after a ModRM byte, by opcode. */
+/* Number of bytes of the immediate that follows a ModRM byte and its operands, by opcode. */
 enum {
     OPERAND = 8,     /* as wide as the operand */
-    FOR_TEST = 16,   /* with `test` only; the rest of its group (not, neg, mul ...) has none */
+    FOR_TEST = 16,   /* only with `test`: the rest of its group (not, neg, mul ...) has no immediate */
     LEGACY_ONLY = 32 /* not with VEX */
 };
 
@@ -190,7 +190,7 @@ int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out)
     return MC_OK;
 }
 
-/* Number of the operation: within a group that shares an opcode, or of an opcode below 64 (opcode >> 3). */
+/* Numbers of operations: within a group that shares an opcode, or (opcode >> 3) for an opcode below 64. */
 enum { ADC = 2, SBB = 3 };
 
 static unsigned group_of(const mc_encoding *encoding)

@@ -1,5 +1,5 @@
-/* x86-64 instructions that the decoder knows, as CLASS(name). Any other instruction ends a walk. Names are Capstone's,
-   and are compared with the library's own when it is loaded.
+/* x86-64 instructions that the decoder knows, as CLASS(name). Any other instruction ends a walk. The names are those of
+   Capstone's headers, and are compared with the library's own when it is loaded.
      KILLER, VECTOR_KILLER   writes OF, SF, ZF, AF and PF whatever its operands are; can be moved
      INTEGER                 does not read these flags, and may leave some unwritten; can be moved
      PREFIXED                like INTEGER, with prefix F2 or F3 as part of the opcode
@@ -8,7 +8,7 @@
                              which tracers patch themselves
      PASSED                  may use the flags in any way; the next instruction follows
      FORK                    a conditional jump
-   Left out on purpose, as we have no processor to test them on: XOP, FMA4, 3DNow!, and what only Xeon Phi has. */
+   Left out because we have no processor to test them on: XOP, FMA4, 3DNow!, and instructions of Xeon Phi only. */
 /* clang-format off */
 KILLER(ADD) KILLER(AND) KILLER(CMP) KILLER(DEC) KILLER(INC) KILLER(NEG) KILLER(OR) KILLER(SUB) KILLER(TEST)
 KILLER(XOR)

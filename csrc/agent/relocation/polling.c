@@ -34,7 +34,7 @@ typedef struct sum {
     int has_branched, has_inner_loop;
 } sum;
 
-/* After a conditional jump, a write may be skipped. */
+/* A write after a conditional jump does not define its register, because the jump may skip it. */
 static void add(sum *all, const mc_effects *it, const mc_loop *around, uint64_t at)
 {
     all->kept |= it->reads & ~all->defined;

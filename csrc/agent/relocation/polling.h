@@ -4,21 +4,21 @@
 
 #include "agent/relocation/decoder.h"
 
-/* From its first instruction to the jump back. */
+/* A loop, from its first instruction to the jump back. */
 typedef struct mc_loop {
     uint64_t begin, jump;
 } mc_loop;
 
-/* Find the loop around the address: walk straight on, past all jumps, to the first that leads to the address or
+/* Find the loop around the address: walk straight on, past all jumps, to the first jump that leads to the address or
    before it. Returns 0 if there is none. */
 int mc_loop_around(const mc_code *code, uint64_t address, mc_loop *found);
 /* 0: the address is not in this code, or no instruction begins there. */
 int mc_code_effects(const mc_code *code, uint64_t address, mc_effects *out);
 
 /* 1: the innermost loop around the instruction at `address` only waits. It has a `pause`, or it loads but stores
-   nothing and carries no register from one pass to the next, so each pass repeats the last until another thread
-   changes memory. 0: the loop makes progress or is not understood, or the n bytes of `code` at `base` hold none. The
-   address must be an instruction's begin. */
+   nothing and carries no register from one pass to the next, so each pass repeats the last until another thread changes
+   memory. 0: the loop makes progress or is not understood, or the n bytes of `code` at `base` hold no loop. The address
+   must be the start of an instruction. */
 int mc_polls(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address);
 
 #endif

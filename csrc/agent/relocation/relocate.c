@@ -22,8 +22,8 @@ static int decode_at(const mc_code *code, uint64_t address, mc_instruction *out)
            mc_decode(code->decoder, code->bytes + offset, code->n - offset, address, out) == MC_OK;
 }
 
-/* State of a walk along code from the begin of an instruction: the spans that it has passed. It ends before it would
-   repeat one. */
+/* State of a walk along code from the start of an instruction: the spans of code that it has passed. The walk ends
+   before it would repeat one. */
 typedef struct walk {
     int n_spans;
     uint64_t begin[N_SPANS], end[N_SPANS];
@@ -66,7 +66,7 @@ uint64_t mc_context_begin(uint64_t offset)
     return word > MC_CONTEXT_BYTES ? word - MC_CONTEXT_BYTES : 0;
 }
 
-/* Bytes of memory that one store changes atomically. */
+/* Number of bytes that one store changes atomically. */
 static uint64_t switched_bytes(void)
 {
 #ifdef __x86_64__
@@ -86,7 +86,7 @@ static int fits_a_jump(const mc_code *code, uint64_t address, const mc_instructi
            code->n - (size_t)(word - code->base) >= MC_WORD_BYTES;
 }
 
-/* A candidate is accepted once later code writes all flags, and dropped if a flag may be read before. */
+/* A candidate is accepted once later code writes all flags, and dropped if a flag may be read before that. */
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses)
 {

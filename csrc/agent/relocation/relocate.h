@@ -1,13 +1,13 @@
 /* Find instructions of a running program that can be replaced by a jump, and make the stub that the jump leads to:
    the stub counts, does what the instruction does, and jumps back. On x86-64 only.
 
-   A place is one instruction of 5 bytes or more whose first 5 bytes are in one aligned word, so that one store
-   switches it; the bytes after them stay. The word has 16 bytes on processors with AVX, where such a store is atomic,
-   else 8. The stub uses no register and no stack, so a signal can interrupt it anywhere. It changes the flags OF, SF,
-   ZF, AF and PF, so the code after the place must write all of them before anything reads one.
+   A place is one instruction of 5 bytes or more whose first 5 bytes are in one aligned word, so that one store switches
+   it; the bytes after these 5 stay. The word has 16 bytes on processors with AVX, where such a store is atomic, else 8.
+   The stub uses no register and no stack, so a signal can interrupt it anywhere. It changes the flags OF, SF, ZF, AF
+   and PF, so the code after the place must write all of them before anything reads one.
 
    The caller must exclude what the instructions do not show: files with restartable sequences (section __rseq_cs),
-   code that changes while it runs, SIGSEGV handlers that look up the interrupted instruction. */
+   code that changes while it runs, and SIGSEGV handlers that look up the interrupted instruction. */
 #ifndef MPICOLOC_RELOCATE_H
 #define MPICOLOC_RELOCATE_H
 
@@ -15,8 +15,8 @@
 
 enum { MC_STUB_MAX = 64, MC_JUMP_BYTES = 5, MC_WORD_BYTES = 16 };
 
-/* Bytes of code before an instruction that callers provide; largest distance of a loop's begin; largest distance of a
-   stub. */
+/* Bytes of code that callers provide before an instruction; largest distance from a loop's jump back to its start;
+   largest distance from an instruction to its stub. */
 enum { MC_CONTEXT_BYTES = 256, MC_LOOP_BYTES = 1024, MC_REACH_BYTES = 1 << 30 };
 
 typedef struct mc_patch_code {
@@ -31,18 +31,18 @@ typedef struct mc_patch_code {
 /* File offset from which code must be read to judge the instruction at `offset`. */
 uint64_t mc_context_begin(uint64_t offset);
 
-/* Find replaceable instructions. The walk starts at `from`, which must be an instruction's begin (such as a sampled
-   program counter), passes conditional jumps, follows direct jumps inside `code`, and ends at anything else: a call,
-   a return, an unknown instruction. `code` is the n bytes at `base` of the process, without our jumps. Each address
-   found is surely an instruction's begin. Returns their number, at most n_max; the addresses are in the order of the
-   walk. */
+/* Find replaceable instructions. The walk starts at `from`, which must be the start of an instruction (such as a
+   sampled program counter), passes conditional jumps, follows direct jumps inside `code`, and ends at anything else: a
+   call, a return, an unknown instruction. `code` is the n bytes at `base` of the process, without our jumps. Each
+   address found is certain to be the start of an instruction. Returns their number, at most n_max; the addresses are in
+   the order of the walk. */
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses);
 
-/* Find the begins of the loops around an instruction. A walk like that of mc_replaceable collects the targets of
-   conditional jumps that are at or before the instruction, so mostly inner loops first. Targets must be inside `code`
-   and less than MC_LOOP_BYTES before their jump, as callers compare only that much code with the program's memory.
-   Returns their number. */
+/* Find the starts of the loops around an instruction. A walk like that of mc_replaceable collects those targets of
+   conditional jumps that are at or before the instruction, so inner loops mostly come first. Targets must be inside
+   `code` and less than MC_LOOP_BYTES before their jump, because callers compare only that much code with the program's
+   memory. Returns their number. */
 int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                   uint64_t *heads);
 

@@ -1,4 +1,5 @@
-/* Loops with an induction register: each pass adds the same number to it, so it tells the passes. */
+/* Loops with an induction register: each pass adds the same number to the register, so its value tells the number of
+   passes. */
 #ifndef MPICOLOC_STEPS_H
 #define MPICOLOC_STEPS_H
 
@@ -10,8 +11,8 @@ typedef struct mc_stepped_loop {
     int reg;                 /* number of the register, as in mc_effects */
 } mc_stepped_loop;
 
-/* Find the innermost loop around the instruction at `address`, which must be an instruction's begin, in the n bytes
-   of `code` at `base`. MC_E_ARG: there is no loop, it contains a loop or a call, or no register is surely stepped
+/* Find the innermost loop around the instruction at `address`, which must be the start of an instruction, in the n
+   bytes of `code` at `base`. MC_E_ARG: there is no loop, it contains a loop or a call, or no register is surely stepped
    once in each pass. */
 int mc_loop_step(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
                  mc_stepped_loop *out);

@@ -6,10 +6,10 @@
 #include "common/board/board.h"
 
 typedef struct mc_board_view {
-    mc_board *board; /* NULL: none, so no shutters */
+    mc_board *board; /* NULL: no board, so no shutters */
     mc_slot *slot;   /* this job's */
     uint64_t owner;
-    int n_live, n_others; /* jobs on the board: all; all but this one */
+    int n_live, n_others; /* jobs on the board; jobs other than this one */
     double bubble_frac; /* fraction of its shutters in which this job wants bubbles, even without co-runners; 0: none */
     mc_neighbour live[MC_N_SLOTS];
     mc_booking booking; /* this job's own booking: any job could have changed the one in its slot */
@@ -18,12 +18,13 @@ typedef struct mc_board_view {
 /* Open the board and claim a slot. MC_OK, or the reason why there is no board. */
 int mc_view_join(mc_board_view *view, const char *job_id);
 void mc_view_leave(mc_board_view *view);
-/* If the board was removed or replaced, move to the current one. */
+/* If the board was removed or replaced, move to the current board. */
 int mc_view_follow(mc_board_view *view, const char *job_id);
 
 /* Read which jobs are on the board; 1 if their number has changed. */
 int mc_view_read(mc_board_view *view, uint64_t now);
-/* Write a heartbeat to this job's slot, its ranks and processors, and how many bubbles it can run for others. */
+/* Write to this job's slot a heartbeat, the job's ranks and processors, and the number of bubbles that it can run for
+   others. */
 void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, mc_press_offer offer, uint64_t now);
 
 void mc_view_book(mc_board_view *view, mc_booking booking);
@@ -51,8 +52,8 @@ static inline int mc_view_has_shutters(const mc_board_view *view)
     return view->n_others > 0 || view->bubble_frac > 0.0;
 }
 
-/* Least distance between a booked shutter and any other: the windows that a job counts beside its own shutter reach no
-   further. */
+/* Least distance between a booked shutter and any other shutter: the windows that a job counts beside its own shutter
+   reach no further. */
 static inline uint64_t mc_booking_gap_ns(uint64_t period_ns)
 {
     return period_ns * 3 / 4;

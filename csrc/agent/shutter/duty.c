@@ -4,8 +4,8 @@
 #include "agent/shutter/intervals.h"
 #include "common/proc.h"
 
-/* Largest excess over a pause that counts. The wait of ranks for their processors after a pause counts; the time in
-   which somebody had stopped the job in a pause does not. */
+/* Largest time beyond the length of a pause that is counted with the pause. It covers the wait of ranks for their
+   processors after a pause, but not a time for which somebody stopped the job during a pause. */
 static const uint64_t LATE_MAX_NS = 100000000;
 
 static uint64_t stood_since_ns(mc_rank *rank, uint64_t most_ns)
@@ -16,7 +16,7 @@ static uint64_t stood_since_ns(mc_rank *rank, uint64_t most_ns)
     return mc_min(since_ns, most_ns);
 }
 
-/* Number of running threads, on average; at least one per rank, as ranks wait for each other. */
+/* Mean number of running threads; at least one per rank, because ranks wait for each other. */
 static double n_threads(const mc_job_ranks *ranks, uint64_t now)
 {
     double n = 0.0;

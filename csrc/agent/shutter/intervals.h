@@ -7,8 +7,8 @@
 enum {
     MC_APART_NS = 1500000, /* gap between the pauses and the windows that meters count beside them */
     MC_LEAD_NS = 10000000, /* an agent that counts nothing before an instant wakes this long before it */
-    /* Windows in which places are counted end this long before an instant: windows that included the agents' waking
-       were up to 7 % slower. */
+    /* Windows in which places are counted end this long before an instant: the job was up to 7 % slower in windows in
+       which agents woke. */
     MC_QUIET_NS = MC_LEAD_NS + 2000000
 };
 
@@ -22,7 +22,7 @@ static inline uint64_t mc_max(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-/* Co-runners must be paused within this time after the shutter's begin. */
+/* Co-runners must be paused within this time after the shutter's start. */
 static inline uint64_t mc_guard_ns(uint64_t duration_ns)
 {
     return mc_min(500000, duration_ns / 8);

@@ -10,7 +10,7 @@
 static const uint64_t REST_NS = 150000;
 static const double REST_FRAC = 0.03;
 
-/* Ranks whose waits are read: each takes about 5 us. */
+/* Number of ranks whose waits are read: each read takes about 5 us. */
 enum { N_WAITS = 8 };
 
 static void publish_window(mc_rank *rank, const mc_own_shutter *own)
@@ -58,7 +58,7 @@ void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *nod
 
 _Static_assert(MC_N_SLOTS <= 64 && MC_N_CORUNNERS <= 64, "co-runners are bits of a word");
 
-/* Note co-runners by their rows in the node's table: a slot can belong to another job later. */
+/* Record co-runners by their rows in the node's table: a slot can belong to another job later. */
 static void note_corunners(mc_own_shutter *own, const mc_node *node)
 {
     uint64_t n = mc_min(node->n_corunners, MC_N_CORUNNERS);
@@ -110,7 +110,7 @@ void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_
     for (int i = 0, n_read = 0; i < ranks->n; i++) {
         mc_rank *rank = &ranks->rows[i];
         uint64_t before_ns = rank->waited_ns;
-        rank->waited_ns = UINT64_MAX; /* when a rank ends, another is read instead */
+        rank->waited_ns = UINT64_MAX; /* unknown, because the ranks that are read change when a rank ends */
         if (!rank->alive || n_read >= N_WAITS)
             continue;
         rank->waited_ns = mc_proc_waited_ns(rank->pid, rank->pid);
@@ -139,7 +139,7 @@ static uint64_t judge_one(const mc_own_shutter *own, mc_board *board, int i_slot
     *moved_ns += ack.moved_ns;
     if (ack.t_told > shutter->t0 + own->guard_ns)
         return MC_VERDICT_LATE;
-    /* If so, somebody has changed the request in our slot. */
+    /* A co-runner runs bubbles unasked only if somebody has changed the request in our slot. */
     int has_pressed_unasked = ack.has_pressed && !mc_press_share(&shutter->request, i_slot);
     if (ack.moved_ns > rest_ns * n_ranks || ack.t_resume < own->t_window_end || has_pressed_unasked)
         return MC_VERDICT_MOVED;
@@ -159,7 +159,7 @@ static int was_there(const mc_own_shutter *own, uint64_t owner)
     return 0;
 }
 
-/* All jobs that were on the board at the shutter's begin are judged. A job that joined during the shutter did not
+/* All jobs that were on the board at the shutter's start are judged. A job that joined during the shutter did not
    pause, so it makes the verdict silent. */
 static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64_t now)
 {

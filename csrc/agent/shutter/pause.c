@@ -49,7 +49,7 @@ void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch)
 {
     __atomic_store_n(&gate->n_acks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_first_enter, 0, __ATOMIC_RELAXED);
-    if (deadline_ns) /* else keep that of the last pause, which is still needed */
+    if (deadline_ns) /* otherwise keep the last pause's value, which is still needed */
         __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->deadline_ns, deadline_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->epoch, epoch, __ATOMIC_RELEASE);
@@ -67,7 +67,8 @@ static int send_signal(const mc_rank *rank, int tid, int signal, uint64_t n_slee
     return syscall(SYS_rt_tgsigqueueinfo, rank->pid, tid, signal, &info) == 0;
 }
 
-/* Re-read until the sample is less than 100 us old: a thread seen running earlier may sleep in a system call by now. */
+/* Re-read until the sample is less than 100 us old: a thread that was seen running before may be asleep in a system
+   call by now. */
 static int read_fresh(mc_proc_thread *thread, const mc_rank *rank, int tid, int signal)
 {
     uint64_t now = mc_now_ns(), before;
@@ -98,7 +99,7 @@ int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped)
     return n_running;
 }
 
-/* Withdraw a patch request that a killed agent left: threads would wait for it instead of pausing. */
+/* Withdraw a patch request that a killed agent left behind: threads would wait for it instead of pausing. */
 static void withdraw_request(mc_counting *counting)
 {
     uint32_t request = __atomic_load_n(&counting->request, __ATOMIC_ACQUIRE);
@@ -140,8 +141,8 @@ static uint64_t moved_ns(const mc_reservation *shutter, const mc_board_view *vie
     if (rank->n_skipped == 0)
         return used;
     /* A thread that slept at t0 and has woken since runs unpaused, but the kernel books its processor time only at the
-       next tick. So compare counts: threads that were signalled and are not yet in the handler are runnable too, but
-       do no work, as they wait for a processor. */
+       next tick. So compare numbers of threads. Threads that were signalled and are not yet in the handler are runnable
+       too, but do no work, because they wait for a processor. */
     int n_skipped;
     uint64_t n_running = (uint64_t)mc_signal_running_threads(rank, 0, &n_skipped);
     uint64_t n_acks = __atomic_load_n(&gate->n_acks, __ATOMIC_RELAXED);

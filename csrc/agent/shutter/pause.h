@@ -7,7 +7,7 @@
 
 typedef struct mc_pause {
     mc_reservation shutter; /* next shutter; epoch 0: do not pause in it */
-    mc_duty duty;           /* limits the pauses, whatever others write on the board */
+    mc_duty duty;           /* limits the pauses, whatever other jobs write on the board */
     int is_begun;           /* the ranks were told to pause in it */
     int has_ack;            /* `ack` must be written to the board */
     mc_ack ack;
@@ -30,8 +30,8 @@ void mc_pause_acknowledge(const mc_pause *pause, const mc_board_view *view);
 /* Pause threads that enter this gate from now on until deadline_ns; 0: do not pause them. */
 void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch);
 
-/* Signal every running thread of the rank (signal 0: only count them); returns their number. *n_skipped: threads that
-   sleep or block the signal. */
+/* Signal every running thread of the rank (signal 0: only count them); returns their number. *n_skipped: number of
+   threads that sleep or block the signal. */
 int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped);
 
 #endif

@@ -10,8 +10,8 @@
 
 static const uint64_t HUGE_PAGE_BYTES = 2 << 20;
 
-/* Files of a control group: its limit, the memory used, and the line of memory.stat with the part of that memory that
-   is page cache, which the kernel drops when it needs memory. */
+/* Files of a control group with its limit and the memory that it uses. `cache` is the line of memory.stat that holds
+   the page cache in that memory, which the kernel drops when it needs memory. */
 typedef struct group_files {
     const char *root, *limit, *used, *cache;
 } group_files;
@@ -88,7 +88,7 @@ int mc_bubble_open(mc_bubble *b, uint64_t n_bytes)
     void *map = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return errno == ENOMEM ? MC_BUBBLE_E_MEMORY : MC_BUBBLE_E_MAP;
-    /* With small pages, much of the pressure would be on page tables. madvise and mlock may fail without harm. */
+    /* With small pages, much of the pressure would be on page tables. It does no harm if madvise or mlock fails. */
     madvise(map, n_bytes, MADV_HUGEPAGE);
     memset(map, 0, n_bytes);
     (void)mlock(map, n_bytes);

@@ -24,7 +24,7 @@ static void test_none_without_option_or_calibration(void)
     CHECK(mc_bubbling_open(why, &curve) == NULL && why[0] == '\0');
     setenv("MPICOLOC_BUBBLE", "0.5", 1);
     setenv("MPICOLOC_BUBBLE_CALIBRATION", "nowhere.txt", 1);
-    CHECK(mc_bubbling_open(why, &curve) == NULL && strstr(why, "run `mpicoloc bubble calibrate`: no nowhere.txt"));
+    CHECK(mc_bubbling_open(why, &curve) == NULL && strstr(why, "run `mpicoloc bubble calibrate`): no nowhere.txt"));
     calibrate(sysconf(_SC_NPROCESSORS_ONLN) + 1, 2.0);
     CHECK(mc_bubbling_open(why, &curve) == NULL && strstr(why, "is of another machine: calibration.txt"));
     CHECK(curve.slowdown[8] == 0.0);
