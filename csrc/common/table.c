@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* After this many probes a table counts as full, so that the time of the hot path is bounded. */
+/* A table counts as full after this many probes, which bounds the time spent on the hot path. */
 enum { MAX_PROBES = 64 };
 
 uint64_t mc_mix(uint64_t x)
@@ -103,7 +103,7 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
-/* Store the key after the row's other fields, so that a reader of the running job that sees the key also sees them. */
+/* Store the key after the row's other fields: a reader that sees the key while the job runs then sees them too. */
 static void publish(uint64_t *at, uint64_t key)
 {
     __atomic_store_n(at, key, __ATOMIC_RELEASE);

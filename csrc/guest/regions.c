@@ -6,7 +6,7 @@
 
 typedef struct open_region {
     uint32_t i_row;
-    uint32_t hash; /* of the region's name, as the region may have no row of its own */
+    uint32_t hash; /* of the region's name, because regions without a row of their own share row 0 */
     uint64_t t_begin, paused_ns, comp_ns;
 } open_region;
 

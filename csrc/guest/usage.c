@@ -68,7 +68,7 @@ void mc_usage_read(mc_usage *out, int with_threads)
         out->major_faults = (uint64_t)usage.ru_majflt;
         out->voluntary_switches = (uint64_t)usage.ru_nvcsw;
         out->involuntary_switches = (uint64_t)usage.ru_nivcsw;
-        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* stored last: readers may come at any time */
+        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* stored last, because others may read at any time */
     }
     errno = saved_errno;
 }

@@ -30,7 +30,7 @@ static void rest(rp_sim *sim, rp_rank *rank)
     }
 }
 
-/* Append a ready row to its processor's queue. The link of a ready row is stored where its dependency count was. */
+/* Append a ready row to its processor's queue. A ready row's link to the next row replaces its dependency count. */
 static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
 {
     rp_processor *cpu = processor_of(sim, rank, row);
@@ -76,8 +76,8 @@ static void ended(rp_sim *sim, rp_rank *rank, uint32_t row)
     release(sim, rank, row, 0);
 }
 
-/* Start the operation. Returns its processor time (for a receive, that after the data has arrived); -1 for a receive,
-   whose end comes later. */
+/* Start the operation. Returns its processor time. For a receive that is the time after the data has arrived, or -1
+   while the data is missing. */
 static int64_t begin(rp_sim *sim, rp_rank *rank, uint32_t row)
 {
     const rp_op *op = &rank->program[row];

@@ -108,7 +108,7 @@ void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event)
         push_far(sim, t_ps, event);
 }
 
-/* The number, from time 0, of the next bucket in the ring that has events. */
+/* Number of the ring's next bucket that has events, counted from time 0. */
 static int64_t next_filled(const rp_queue *q)
 {
     uint32_t mask = q->n_buckets - 1, from = (uint32_t)(q->bucket + 1) & mask, n_words = q->n_buckets / 64;

@@ -72,7 +72,7 @@ typedef struct rp_packet {
     int32_t dst_host, n_bytes;
     uint16_t job;
     uint8_t vl, n_hops;
-    int64_t head_ps; /* time of the head so far: cables, switches and first flits; ends a cache line */
+    int64_t head_ps; /* time of the head so far: cables, switches and first flits; last field of a cache line */
 } rp_packet;
 
 /* Two cache lines, with fields in the order of use. */
@@ -122,7 +122,7 @@ enum rp_phase { RP_EAGER, RP_REQUEST, RP_CLEARANCE, RP_DATA };
 
 typedef struct rp_message {
     int64_t n_bytes, wire_bytes;       /* the user's bytes; the bytes sent, at least the smallest packet */
-    int64_t left_bytes, missing_bytes; /* of the present phase: not yet in packets; not yet arrived */
+    int64_t left_bytes, missing_bytes; /* bytes of the present phase: not yet in packets; not yet arrived */
     int64_t ready_ps, injected_ps, posted_ps, i_op;
     uint64_t draw;                       /* random number for the message's routes */
     uint32_t next;                       /* next in the adapter's lane, or in the pool */
@@ -182,8 +182,7 @@ typedef struct rp_job_state {
     int32_t first_rank, n_ranks, n_running;
     int32_t n_active; /* ranks that run or compute, plus messages in flight; 0: the job makes no further progress */
     int64_t n_unexpected, n_receives, started_ps;
-    uint64_t
-        draw; /* depends on the job's hosts, not on other jobs, so that routes are the same with and without them */
+    uint64_t draw; /* depends on the job's hosts, not on other jobs, so that routes are the same without other jobs */
     uint8_t vl;
 } rp_job_state;
 

@@ -348,7 +348,7 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
     }
 }
 
-/* Advance the time to the next event; before, crossbars and links choose. Returns 0 if no event is left. */
+/* Advance the time to the next event, after crossbars and links have chosen packets. Returns 0 if no event is left. */
 static int next_event(rp_sim *sim)
 {
     rp_queue *q = &sim->queue;

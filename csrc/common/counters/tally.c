@@ -44,7 +44,7 @@ static void unmap_pages(void)
 }
 
 #ifdef MC_HAS_RDPMC
-/* Read a counter as described in linux/perf_event.h. Returns 0 if the event is not on a counter, or takes turns. */
+/* Read a counter as described in linux/perf_event.h. Returns 0 if the event is not on a counter, or has to share it. */
 static int read_page(const volatile struct perf_event_mmap_page *page, uint64_t *count)
 {
     uint32_t lock, index;

@@ -16,7 +16,7 @@ MC_OP_TABLE(static, wins, N_WIN_BUCKETS);
 _Atomic uint64_t mc_ranks_generation = 1;
 __thread mc_last_ranks mc_last_comm, mc_last_win;
 
-/* Shared by all communicators with the same rank order as the world. Never freed, so users are not counted. */
+/* Shared by all communicators with the same rank order as the world. Never freed, so its references are not counted. */
 static mc_ranks whole_world = {.n_users = 1, .n_ranks = INT_MAX, .is_world = 1};
 
 static MPI_Group group_of(MPI_Comm comm, int is_remote)

@@ -1,5 +1,5 @@
-/* Bytes that a call moves for this rank. They are computed from the call's arguments, the send and receive buffers,
-   and do not depend on the library's algorithm. Arguments that MPI defines as not significant are never read. */
+/* Bytes that a call moves for this rank. They are computed from the send and receive buffers in the call's arguments,
+   so they do not depend on the library's algorithm. Arguments that MPI defines as not significant are never read. */
 #ifndef MPICOLOC_VOLUME_H
 #define MPICOLOC_VOLUME_H
 
@@ -24,16 +24,16 @@ struct mc_volume {
     mc_frame *frame;
     mc_ranks *collective; /* ranks of a collective; NULL for other calls */
     int root;             /* root's rank in `collective` (on an intercommunicator: in the remote group), -1: none */
-    uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's own bytes where parts differ */
+    uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's bytes if the parts differ in size */
     uint64_t item_bytes;             /* size of the datatype */
-    int is_kept;                     /* a persistent operation, which moves nothing until it is started */
+    int is_kept;                     /* 1: a persistent operation, which moves nothing until it is started */
     struct mc_kept *kept;            /* persistent collectives: data that each start counts */
 };
 
 enum { /* kinds of mc_op */
        MC_OP_NONE,
        MC_OP_RECV,
-       MC_OP_WHOLE_RECV, /* counts as posted, from the named peer, because its status is not usable */
+       MC_OP_WHOLE_RECV, /* counted as posted, from the peer named in the call, because its status is not usable */
        MC_OP_READ,
        MC_OP_WRITE,
        MC_OP_SEND,  /* persistent */

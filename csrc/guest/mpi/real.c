@@ -82,8 +82,7 @@ void *mc_find(const char *name)
     X(errors_return, "ompi_mpi_errors_return", MPI_ERRORS_RETURN)
 
 #ifdef OPEN_MPI
-/* Find data in the executable first: unlike functions, data may have been copied there, and then that address
-   counts. */
+/* Search the executable first: unlike functions, data may have been copied into it, and then only the copy is used. */
 static void *find_data(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);

@@ -33,10 +33,10 @@ int mc_resolve(void *slot, const char *name);
 /* mc_resolve for a pointer of mc_next. name: with the P. */
 int mc_resolve_next(void *slot, const char *name);
 
-/* Address of a symbol of the MPI library, also if the program loaded the library with RTLD_LOCAL. NULL: not found. */
+/* Address of a symbol of the MPI library, even if the program loaded the library with RTLD_LOCAL. NULL: not found. */
 void *mc_find(const char *name);
 
-int mc_is_mpi_file(const char *path); /* by the file's name; 0 for this library and for tools */
+int mc_is_mpi_file(const char *path); /* judged by the file's name; 0 for this library and for tools */
 
 /* 1 if the address is in a library of MPI itself. Covers libraries loaded before mc_find_libraries is called. */
 int mc_is_library(const void *address);

@@ -16,7 +16,7 @@ static MPI_Comm shown(MPI_Comm comm)
     return mc_is_swapped && comm == mc_app_world ? mc_known.world : comm;
 }
 
-/* ---- error handlers: MPI passes them no user data, so each handler gets one of a fixed set of callers ---- */
+/* ---- error handlers: MPI passes them no user data, so a fixed set of callers serves one handler each ---- */
 
 typedef void (*handler)(MPI_Comm *, int *, ...);
 

@@ -94,7 +94,7 @@ void mc_presence_tell(void)
 
 typedef struct found_ranks {
     const char *what;
-    int n, n_before; /* all; those with a lower process ID */
+    int n, n_before; /* number of all ranks found, and of those with a lower process ID */
 } found_ranks;
 
 /* Checks the owner, because any user can create files in the folder. */
