@@ -42,7 +42,7 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
         if (header->p_type != PT_LOAD || found->address - info->dlpi_addr - header->p_vaddr >= header->p_memsz)
             continue;
         found->base = info->dlpi_addr;
-        /* The loader has no name for the program itself, whose addresses may be absolute. */
+        /* The loader has no name for the program itself. The program's addresses may be absolute. */
         if (info->dlpi_name && info->dlpi_name[0])
             memcpy(found->path, info->dlpi_name, strnlen(info->dlpi_name, MC_TEXT_LEN - 1));
         else if (readlink("/proc/self/exe", found->path, MC_TEXT_LEN - 1) < 0)
@@ -223,7 +223,7 @@ void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
     head->n_pending = n_kept;
 }
 
-/* Write only words that are not zero: pages that were never written take no memory. */
+/* Write only to words that are not zero, because pages that were never written take no memory. */
 static void clear(char *row, size_t size)
 {
     uint64_t *words = (uint64_t *)row;

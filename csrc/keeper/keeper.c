@@ -185,8 +185,8 @@ static void write_profile(mc_keeper *k, int partial)
 {
     const char *module = "mpicoloc.profile.assemble", *option = partial ? "--partial" : NULL;
     int code = 0;
-    /* Collect the trace of a job so short that no agent ran. If there is a node file, an agent ran in a keeper that
-       was killed: leave its trace as it is. */
+    /* Collect the trace of a job that was too short for an agent to run. If there is a node file, an agent ran in a
+       keeper that was killed: leave that agent's trace as it is. */
     find_node(k);
     if (!k->has_agent && !k->tried && !k->node && k->mode == MC_MODE_PRELOAD)
         mc_tracer_stop(mc_tracer_start(k->key));
@@ -208,8 +208,8 @@ static void write_profile(mc_keeper *k, int partial)
         __atomic_store_n(&k->node->profile, k->outcome, __ATOMIC_RELEASE);
 }
 
-/* Store the outcome in the segments: the first rank waits for it. The node file may be gone or out of that rank's
-   reach, but its own segment stays mapped. */
+/* Store the outcome in the segments, because the first rank waits for it. The node file may be gone or out of that
+   rank's reach, whereas the rank's own segment stays mapped. */
 static void report_outcome(mc_keeper *k, uint64_t state)
 {
     for (int i = 0; i < k->n_ranks; i++)
@@ -250,8 +250,8 @@ static void settle(mc_keeper *k)
     k->is_settled = 1;
 }
 
-/* Remove this node's checkpoint if the profile is complete. On several nodes, one writer's end does not mean that; the
-   writer that completes the profile removes all checkpoints. */
+/* Remove this node's checkpoint if the profile is complete. On several nodes, this node's writer may not be the one
+   that completed it: that writer removes all checkpoints. */
 static void end_checkpoints(mc_keeper *k)
 {
     mc_checkpoint_end(&k->checkpoint);
@@ -263,8 +263,8 @@ static void end_checkpoints(mc_keeper *k)
         mc_checkpoint_remove(first);
 }
 
-/* In a container all processes may end together with the ranks, and leave files behind. So remove all files while
-   the ranks still wait. */
+/* In a container all processes may end together with the ranks, which would leave files behind. So remove all files
+   while the ranks still wait. */
 static void write_while_they_wait(mc_keeper *k)
 {
     write_profile(k, k->n_final < k->local_size);
@@ -285,7 +285,7 @@ static void watch(mc_keeper *k)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
-        keep_agent(k); /* even if the job is about to end: one step notes its co-runners */
+        keep_agent(k); /* even if the job is about to end: one step of the agent records the co-runners */
         if (all_wait(k))
             settle(k);
         else

@@ -244,7 +244,8 @@ void rp_envelope(rp_sim *sim, uint32_t message)
             keep_unexpected(sim, message);
         else
             match(sim, message, receive);
-        /* A match can make a rank send more messages, but the follower stays valid, because it is in flight. */
+        /* A match can make a rank send more messages, but the index of the follower stays valid, because the follower
+           is in flight. */
         message = follower != RP_NIL && sim->messages[follower].has_come ? follower : RP_NIL;
     }
 }

@@ -453,7 +453,7 @@ void rp_job_idle(rp_sim *sim, uint32_t number)
     } else {
         if (sim->job_n_runs[number]++ == 0 && ++sim->n_done == sim->n_jobs)
             sim->status = RP_DONE;
-        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* zero-time runs would never end */
+        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* runs of no duration would never end */
             rp_push(sim, sim->now, RP_EV_JOB, number, 0);
     }
 }

@@ -240,13 +240,13 @@ struct rp_sim {
     rp_receive *receives;
     uint32_t n_receive_room, free_receive;
     rp_table pairs, unexpected, posted;
-    uint64_t n_receives; /* receives posted so far, which gives their serial numbers */
+    uint64_t n_receives; /* receives posted so far: the serial number of the next one */
     rp_rank *ranks;
     int32_t n_ranks, n_jobs, n_done;
     uint8_t *slots;
     rp_processor *processors;
     uint32_t n_processors, n_rows;
-    uint32_t *needs; /* rows of all graphs: number of unmet dependencies; then the next operation in a ready queue */
+    uint32_t *needs; /* rows of all graphs: number of unmet dependencies; once ready: next row in the ready queue */
     rp_job_state *job_states;
     int64_t n_live_packets;
     int64_t window_end_ps, *window; /* row of the present window */
@@ -262,8 +262,8 @@ struct rp_sim {
     jmp_buf no_memory;
 };
 
-/* simulation.c: all leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and cannot
-   grow. */
+/* simulation.c: these functions leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and
+   cannot grow. */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
 /* Double the room of an array, or allocate its first room. */

@@ -281,7 +281,7 @@ static int class_of(int error)
 
 static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
 {
-    /* check only receives: Open MPI does not write this field of the status for file accesses */
+    /* only for receives: Open MPI does not write this field of a file access's status */
     if (op->kind == MC_OP_RECV && mc_status_is_cancelled(status))
         return;
     uint64_t bytes = mc_status_bytes(status);

@@ -70,28 +70,28 @@ void mc_record_moved(mc_frame *frame, mc_volume *v);
 void mc_record_collective(const mc_volume *v);
 /* Record the bytes that this rank sends to rank i of a communicator in a collective whose parts differ. */
 void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
-/* Keep a persistent collective, to record it at each start. NULL: it moves nothing. */
+/* Keep a persistent collective, to record it at each start. Returns NULL if the collective moves nothing. */
 struct mc_kept *mc_keep_collective(mc_volume *v);
 void mc_kept_start(const struct mc_kept *kept, mc_volume *v);
 void mc_kept_free(struct mc_kept *kept);
 
-/* Record that a receive completed in this call, with so many bytes from rank `source` of a communicator. */
+/* Record that a receive of so many bytes from rank `source` of a communicator completed in this call. */
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);
 
 /* Item i of an array argument as a C handle. */
 MPI_Datatype mc_type_at(mc_handles types, int i);
 MPI_Request mc_request_at(mc_handles requests, int i);
 
-/* Keep a persistent request when it is created. Sends and collectives count when they are started, receives when they
-   complete. */
+/* Keep a persistent request when it is created. Sends and collectives are counted when they are started, receives when
+   they complete. */
 void mc_persistent_keep(MPI_Request request, mc_volume *v);
 
 /* Record that the call posted a receive or file access, which `request` completes. */
 void mc_request_began(mc_volume *v, MPI_Request request);
 void mc_volume_done(mc_volume *v);
 
-/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill the
-   pending fields, for mc_request_began or mc_persistent_keep. in_place: this buffer is MPI_IN_PLACE. wide: the counts
-   are MPI_Count, not int. */
+/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill in the
+   pending fields, which mc_request_began or mc_persistent_keep reads. in_place: this buffer is MPI_IN_PLACE. wide: the
+   counts are MPI_Count, not int. */
 
 #endif

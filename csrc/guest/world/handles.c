@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define MC_EXPORT __attribute__((visibility("default")))
-/* The C library derives RTLD_NEXT, $ORIGIN and the namespace from its caller's address. This must be the program's, so
-   we jump to the C library's functions instead of calling them, also in builds without optimization. */
+/* The C library derives RTLD_NEXT, $ORIGIN and the namespace from its caller's address. The caller must be the program,
+   so we jump to the C library's functions instead of calling them, even in builds without optimisation. */
 #ifdef __clang__
 #define MC_JUMPS
 #define MC_JUMP_TO __attribute__((musttail)) return

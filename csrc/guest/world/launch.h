@@ -24,8 +24,8 @@ const char *mc_given_key(void);
 void mc_announce(const char *how);
 void mc_next_round(void);
 void mc_announce_off(void); /* make the file <key>.off, which says that a rank of this node does not record */
-/* Make the file <key>.<what>, at which the coordinator ends the job. "past": a rank has a second MPI, which this
-   library cannot see. "forked": a child of a rank is in MPI_Finalize. "partitioned": a rank waits for the
+/* Make the file <key>.<what>: when it appears, the coordinator ends the job. "past": a rank has a second MPI, which
+   this library cannot see. "forked": a child of a rank is in MPI_Finalize. "partitioned": a rank waits for the
    coordinator. */
 void mc_announce_trouble(const char *what);
 int mc_is_announced(const char *how); /* 1 if a process of this node has announced `how` for this round */

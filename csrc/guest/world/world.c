@@ -383,7 +383,8 @@ static int end(void)
 /* ---- sessions ---- */
 
 /* Programs with sessions have no MPI_COMM_WORLD. So when the application opens its first session, we open one too, with
-   a communicator of all processes. It is closed before the application's last session, so that MPI can shut down. */
+   a communicator of all processes. Our session is closed before the application's last session, so that MPI can shut
+   down. */
 #ifdef MC_HAS_SESSIONS
 
 /* Threads may open sessions at the same time: the first thread joins the job, and the others wait for it. */
@@ -608,7 +609,7 @@ void mc_hide_in_info(mc_handles at)
 
 /* ---- MPI_Init and the end ---- */
 
-/* Announce MPI_Init: the coordinator must not enter it if the application never does. */
+/* Announce MPI_Init, because the coordinator must not enter MPI_Init if the application never does. */
 void mc_before_init(void)
 {
     mc_has_begun = 1;
@@ -640,7 +641,7 @@ void mc_after_init(void)
         mc_app_world = mc_known.world;
         if (phase == BEFORE_INIT && !is_spawned && !mc_is_everywhere())
             phase = NOT_OURS;
-        if (phase == BEFORE_INIT) /* not if a session is or was recorded: then no rank waits */
+        if (phase == BEFORE_INIT) /* if a session is or was recorded, no rank waits here */
             wait_for_all_nodes();
     }
     begin(mc_app_world);
@@ -685,7 +686,7 @@ __attribute__((constructor)) static void note_pid(void)
 }
 
 /* 1 in the first rank of an MPI program that has never begun MPI. Shells carry the library too, but are not linked with
-   MPI. Under `wrap` this is 0, as the coordinator watches the announcements. */
+   MPI. Returns 0 under `wrap`, where the coordinator watches the announcements. */
 static int is_silent_rank(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
