@@ -1,5 +1,5 @@
-/* Resources that a rank's process has used. The rank reads them itself: another process could read them only later,
-   when waiting in MPI_Finalize has changed them. */
+/* Resources that a rank's process has used. The rank reads them itself: another process could read them only after
+   waiting in MPI_Finalize has changed them. */
 #define _GNU_SOURCE
 #include "common/proc.h"
 #include "guest/hooks.h"
@@ -32,7 +32,7 @@ static void add_migrations(mc_usage *out, int tid)
 }
 
 /* Add the second number of schedstat (Documentation/scheduler/sched-stats.rst). The first number is time on a
-   processor: 0 means that the kernel does not count, because every thread has run. */
+   processor. As every thread has run, 0 means that the kernel does not count. */
 static void add_run_delay(mc_usage *out, int tid)
 {
     char path[64], text[SCHEDSTAT_BYTES];

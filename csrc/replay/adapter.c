@@ -85,7 +85,7 @@ static void append_message(rp_sim *sim, rp_out_lane *out, uint32_t message)
     out->tail = message;
 }
 
-/* Note that the message's next packet can leave from now on. */
+/* Record that the message's next packet can leave from now on. */
 static void message_waits(rp_sim *sim, rp_message *m, uint32_t link)
 {
     m->ready_ps = sim->now;

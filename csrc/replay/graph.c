@@ -1,5 +1,6 @@
 /* Ranks whose program is a graph, executed as in LogGOPSim: an operation is ready when the operations that it depends
-   on have ended, or started. Each processor of the rank executes its ready operations one after another. */
+   on have ended or, if it depends only on their start, have started. Each processor of the rank executes its ready
+   operations one after another. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -9,7 +10,7 @@ static rp_processor *processor_of(const rp_sim *sim, const rp_rank *rank, uint32
     return &sim->processors[rank->first_processor + (uint32_t)rank->program[row].request];
 }
 
-/* Mark the rank as active, until `rest` has been called as often as `wake`. */
+/* Mark the rank as active. It remains active until `rest` has been called as often as `wake`. */
 static void wake(rp_sim *sim, rp_rank *rank)
 {
     if (rank->n_open++ == 0 && rank->is_blocked) {
@@ -40,7 +41,8 @@ static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
     cpu->tail = row;
 }
 
-/* Queue the processor for `serve_lined_up`. Serving it at once would recurse once for each processor of a chain. */
+/* Queue the processor for `serve_lined_up`. Serving the processor at once would recurse once for each processor in a
+   chain of dependencies. */
 static void line_up(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
 {
     uint32_t number = (uint32_t)(cpu - sim->processors);

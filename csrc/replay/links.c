@@ -98,7 +98,7 @@ static uint32_t leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
     return in->head;
 }
 
-/* Request room in the output buffer for a packet, and if granted, for the packets behind it in turn. */
+/* Request room in the output buffer for a packet. If there is room, do the same for the packets behind it in turn. */
 static void ask_output(rp_sim *sim, uint32_t packet)
 {
     while (packet != RP_NIL) {
@@ -566,7 +566,7 @@ void rp_open_crossbars(rp_sim *sim)
     for (int32_t i = 1; i < net->n_switches; i++)
         end[i] += end[i - 1];
     int32_t n = sim->switch_start[net->n_switches];
-    for (int32_t i = net->n_links - 1; i >= 0; i--) /* each `end` moves down to the switch's start */
+    for (int32_t i = net->n_links - 1; i >= 0; i--) /* each `end` moves down to the start of the switch's list */
         if (net->from[i] >= net->n_hosts)
             sim->switch_links[--end[net->from[i] - net->n_hosts]] = (uint32_t)i;
     memmove(sim->switch_start, end, (size_t)net->n_switches * sizeof *end);

@@ -39,7 +39,7 @@ static int set_pending(rp_report *report, int32_t peer, int32_t tag, int32_t com
     return 1;
 }
 
-/* Report the message or receive of a pending request, whose peer helps to find a circle of waiting ranks. A linear
+/* Report the message or receive of a pending request: its peer helps users to find a circle of waiting ranks. A linear
    search suffices, because reports are made once. */
 static int fill_pending(const rp_sim *sim, const rp_rank *rank, int32_t slot, rp_report *report)
 {

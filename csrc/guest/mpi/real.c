@@ -130,8 +130,8 @@ int mc_resolve(void *slot, const char *name)
     return 1;
 }
 
-/* A tool between this library and MPI defines the name without P. If MPI was loaded with RTLD_LOCAL, there is no such
-   tool. */
+/* A tool between this library and MPI defines the name without P. There is no such tool if MPI was loaded with
+   RTLD_LOCAL. */
 int mc_resolve_next(void *slot, const char *name)
 {
     void *real = NULL;

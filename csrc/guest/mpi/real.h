@@ -45,7 +45,7 @@ void mc_find_libraries(void);
 /* 1 if the MPI library in this process is of the family that this shim was built for. */
 int mc_library_fits(void);
 
-/* Return value of a call to a function that the running library lacks. */
+/* Error code for calls of functions that the running library lacks. */
 int mc_missing(void);
 
 /* Atomic, because the first thread that needs a pointer stores it while others may read it. */
