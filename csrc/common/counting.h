@@ -1,16 +1,16 @@
-/* Places of the program's code whose passes are counted while it runs (meter count). Part of the contract: only
-   mpicoloc.h includes this file. */
+/* Places in the program's code at which the meter `count` counts passes of threads while the program runs. Part of the
+   contract: only mpicoloc.h includes this file. */
 #ifndef MPICOLOC_COUNTING_H
 #define MPICOLOC_COUNTING_H
 
 enum {
     MC_N_PLACES = 64, /* places counted at a time */
     MC_STUB_BYTES = 64,
-    MC_N_HALVES = 2,     /* of a word of code, 8 bytes each */
-    MC_CODE_BYTES = 256, /* code from a place on that its stub was derived from */
-    MC_N_STUB_PAGES = 4, /* of one set of places: one near each loaded object */
+    MC_N_HALVES = 2,     /* a word of code has two halves of 8 bytes */
+    MC_CODE_BYTES = 256, /* length of the code at a place from which its stub was derived */
+    MC_N_STUB_PAGES = 4, /* for one set of places: one page near each loaded object */
     MC_STUB_PAGE_BYTES = 4096,
-    MC_N_COUNTED_THREADS = 256, /* threads of a rank */
+    MC_N_COUNTED_THREADS = 256, /* counted threads of a rank */
     MC_N_PLACE_SETS = 64,
     MC_N_PLACE_PATHS = 32,
     MC_N_COUNT_ROWS = 1024,                       /* shutters whose counts a node file holds */
@@ -18,10 +18,10 @@ enum {
     MC_N_COUNT_WINDOWS = MC_N_BEFORE_WINDOWS + 1, /* plus the window in the shutter */
 };
 
-/* Requests of the agent to patch a rank's code: the values of a futex. */
+/* The agent's requests to patch a rank's code, as values of a futex. */
 enum {
     MC_PATCH_NONE = 0,
-    MC_PATCH_ASSEMBLE = 1, /* the agent is signalling threads; those in the gate wait */
+    MC_PATCH_ASSEMBLE = 1, /* the agent is signalling the threads, which wait in the gate */
     MC_PATCH_INSTALL = 2,  /* the last thread to arrive writes the jumps */
     MC_PATCH_REMOVE = 3,   /* the last thread to arrive removes the jumps */
     MC_PATCH_BUSY = 4,     /* a thread is writing */
@@ -34,7 +34,7 @@ typedef struct mc_patch {
     uint64_t word_address, stub_address;
     uint64_t before[MC_N_HALVES], after[MC_N_HALVES];
     uint64_t n_code;
-    uint8_t code[MC_CODE_BYTES]; /* expected code from word_address on; for other code the stub may be wrong */
+    uint8_t code[MC_CODE_BYTES]; /* code expected at word_address; for other code the stub may be wrong */
     uint8_t stub[MC_STUB_BYTES];
 } mc_patch;
 
@@ -56,14 +56,15 @@ typedef struct mc_counted_thread {
 enum {
     MC_READER_UNKNOWN = 0, /* no thread of the rank has entered the gate since the request */
     MC_READER_ALLOWED = 1,
-    MC_READER_TAKEN = 2, /* the program has named another process, and the kernel stores only one */
+    MC_READER_TAKEN = 2, /* the program has permitted another process, and the kernel stores only one */
 };
 
-/* State of the meter `count` in a rank's segment. The agent changes the places only while none is patched. */
+/* State of the meter `count` in a rank's segment. The agent changes the list of places only while no place is
+   patched. */
 typedef struct mc_counting {
-    int64_t counters_offset; /* of the counters from the thread pointer; 0: this rank cannot count */
+    int64_t counters_offset; /* from the thread pointer to the counters; 0: this rank cannot count */
     uint32_t request;        /* MC_PATCH_... */
-    uint32_t n_awaited;      /* threads that must wait in the gate first; stored before INSTALL and REMOVE */
+    uint32_t n_awaited;      /* threads that must first arrive in the gate; stored before INSTALL and REMOVE */
     uint32_t n_waiting;      /* threads that wait in the gate for the request now */
     int32_t reader_pid;      /* the process that wants to read this rank's memory; 0: none */
     int64_t reader_answer;   /* MC_READER_..., or minus the kernel's error */
@@ -76,15 +77,15 @@ typedef struct mc_counting {
     mc_counted_thread threads[MC_N_COUNTED_THREADS];
 } mc_counting;
 
-/* Places that are counted together, given as offsets in files. In loops without a replaceable instruction, samples of a
-   register give the number of passes; these places come last in a set. */
+/* Places that are counted together, given as offsets in files. If a loop has no replaceable instruction, its passes are
+   estimated from samples of a register; such places come last in a set. */
 typedef struct mc_place {
     uint64_t offset;
     uint64_t i_path;
     uint64_t n_bytes; /* length of the loop that begins there; 0: counted by a jump, not by samples */
     int64_t step;     /* amount that each pass adds to the register */
     uint64_t reg;     /* the register's number among sampled registers */
-    uint64_t unit;    /* number of passes that count as one, so that some fit in a microsecond; 0: not known yet */
+    uint64_t unit;    /* number of passes that count as one: those of a microsecond; 0: not known yet */
 } mc_place;
 
 typedef struct mc_place_set {
@@ -92,7 +93,7 @@ typedef struct mc_place_set {
     mc_place places[MC_N_PLACES];
 } mc_place_set;
 
-/* Passes of all threads of the node, by window of one shutter. */
+/* Passes of all the job's threads on the node, by window of one shutter and by place. */
 typedef struct mc_count_row {
     uint64_t epoch, i_set;
     uint32_t n[MC_N_COUNT_WINDOWS][MC_N_PLACES];
@@ -106,7 +107,7 @@ typedef struct mc_counts {
     double pass_ns;      /* cost of counting one pass */
     uint64_t n_passes;   /* counted so far, including trials */
     uint64_t stopped_ns; /* time for which the ranks were paused for patches */
-    uint64_t sampled_ns; /* time of the threads that samples in windows cost */
+    uint64_t sampled_ns; /* time of the threads that was spent on samples in windows */
     uint64_t n_rows;     /* the last MC_N_COUNT_ROWS are stored */
     mc_count_row rows[MC_N_COUNT_ROWS];
 } mc_counts;

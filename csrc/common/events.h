@@ -1,4 +1,4 @@
-/* A rank's trace ring, hardware counts and used resources. Part of the contract: only mpicoloc.h includes this file. */
+/* A rank's trace ring, hardware counts and resource usage. Part of the contract: only mpicoloc.h includes this file. */
 #ifndef MPICOLOC_EVENTS_H
 #define MPICOLOC_EVENTS_H
 
@@ -24,7 +24,7 @@ enum {
     MC_EVENT_LANE_SHIFT = 11, /* in i_site */
 };
 
-/* Event number i of a rank is in place i % n_events_max. Fields that different processes write are on different
+/* Event number i of a rank is stored at index i % n_events_max. Fields that different processes write are on different
    cache lines. */
 typedef struct mc_ring {
     uint64_t is_kept; /* 1: full trace: the agent writes every event to a file, and a full ring refuses new events */

@@ -8,7 +8,7 @@ const char *mc_counter_text(int i, int i_text);
 
 /* Path of <shm dir>/mpicoloc.<key>.<what>. */
 int mc_shm_path(char *path, size_t size, const char *key, const char *what);
-/* Reason why a job that began now might not see all other jobs of the node; NULL if it would. */
+/* Reason why a job that began now might not see all other jobs of the node; NULL if it would see them all. */
 const char *mc_board_would_not_see(void);
 /* Get the name of the abstract socket where jobs meet. Returns 0 if they meet only in the shared-memory folder. */
 int mc_board_socket_name(char *name, size_t size);
@@ -41,9 +41,9 @@ void mc_segment_set_outcome(mc_segment *segment, uint64_t profile, const char *c
 /* Allocate these bytes of a mapped file now, so that a later write to them cannot run out of memory (SIGBUS). */
 int mc_shm_reserve(const char *path, size_t offset_bytes, size_t size_bytes);
 
-/* Prepare a copy of a segment for reading. Moves pending cycles according to the verdicts on their shutters, and drops
-   cycles without a verdict and rows that were being created during the copy. Fills in the counters that are derived
-   from the tables. */
+/* Prepare a copy of a segment for reading. Settles pending cycles by the verdicts on their shutters. Drops cycles
+   without a verdict, and rows that were being created during the copy. Fills in the counters that are derived from the
+   tables. */
 void mc_segment_settle(mc_segment *segment);
 
 #endif

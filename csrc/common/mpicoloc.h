@@ -1,6 +1,6 @@
-/* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes. `cc -E -P`
-   on this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result. So every size, offset and
-   number is written only here. The file has only declarations: no inline code, no initialisers. All times are
+/* The one contract between the C core and Python: layouts of shared memory, limits, states, error codes. `cc -E -P` on
+   this file feeds cffi (mpicoloc/pmpi/), and numpy dtypes are derived from the result. So every size, offset and number
+   is defined only here. The file contains only declarations: no inline code, no initialisers. All times are
    CLOCK_MONOTONIC nanoseconds unless the name says otherwise. Fields that several processes use are plain integers,
    which C code accesses with the compiler's __atomic functions: cffi cannot parse _Atomic, and <stdatomic.h> accepts
    only _Atomic types. */
@@ -18,7 +18,7 @@ enum {
 
     MC_NAME_LEN = 64,
     MC_PATH_LEN = 1024,
-    MC_HOW_LEN = 7, /* field "init" or "session" of a record in <key>.init; the round and a line end follow */
+    MC_HOW_LEN = 7, /* length of the field "init" or "session" of a record in <key>.init, before the round */
     MC_RECORD_LEN = 16,
     MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that are still in the previous round of MPI */
     MC_TEXT_LEN = 256,
@@ -40,7 +40,7 @@ enum {
     MC_N_SMALL_PARTS = 256,
 
     MC_N_MEMBERS = 256, /* groups of ranks that have called collectives */
-    MC_N_RUNS = 2048,   /* runs of ranks, of which the groups consist */
+    MC_N_RUNS = 2048,   /* runs of ranks that make up the groups */
 
     MC_ONE_SIDED = 128, /* larger than any size class */
 
@@ -100,7 +100,7 @@ enum {
     MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
     MC_VERDICT_ELSEWHERE = 5, /* not valid on another node of the job */
     MC_VERDICT_BUBBLED = 6,   /* valid, but one of our bubbles ran beside the job in the shutter */
-    MC_VERDICT_PARTIAL = 7,   /* valid, but some co-runners ran on, as the shutter spared them */
+    MC_VERDICT_PARTIAL = 7,   /* valid, but the shutter spared some co-runners, which kept running */
 };
 
 /* State of the coordinators' agreement on shutters common to all nodes. */
@@ -117,8 +117,8 @@ enum { MC_PCONTROL_UNIT = 0x6d630001, MC_PCONTROL_UNITS, MC_PCONTROL_BEGIN, MC_P
 enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* the state in which a cycle ran */
 
 /* The counter table: name, unit, meaning. One 64-bit counter each. A rank's value is the sum of the segment's counter,
-   which several threads write, and of its lanes' counters. mc_segment_settle adds what it derives from the lanes'
-   tables. */
+   which several threads write, and of its lanes' counters. mc_segment_settle adds the values that it derives from the
+   lanes' tables. */
 #define MC_COUNTERS(X) \
     X(n_calls, "1", "MPI calls made by the application") \
     X(mpi_ns, "ns", "time inside those calls, in part estimated by sampling") \
@@ -172,7 +172,7 @@ typedef struct mc_peer_row {
 } mc_peer_row;
 
 /* Collectives of one function, group, root and size class. All ranks of the group make the same call, so only the
-   group's first rank counts it. Where parts differ (own_bytes), every rank counts. */
+   group's first rank counts it. Where the parts differ in size (own_bytes), every rank counts the call. */
 typedef struct mc_collective_row {
     uint64_t key;
     uint64_t group;    /* hash of the world ranks of the members, in the group's order */
@@ -193,7 +193,7 @@ typedef struct mc_part_row {
     uint64_t n, bytes;
 } mc_part_row;
 
-/* A group of ranks, written by its first rank: runs of world ranks first, first + stride, ... n_runs is 0 if the
+/* A group of ranks, written by its first rank as runs of world ranks (first, first + stride, ...). n_runs is 0 if the
    runs did not fit. */
 typedef struct mc_members {
     uint64_t group;
@@ -204,19 +204,19 @@ typedef struct mc_run {
     int32_t first, stride, n;
 } mc_run;
 
-/* Cycles of one kind in one phase and group. A cycle is a computation burst and the MPI call that ends it: it lasts
-   from the end of one call to the end of the next. */
+/* Cycles of one kind in one phase and group of shutters. A cycle is a computation burst and the MPI call that ends it:
+   it lasts from the end of one call to the end of the next. */
 typedef struct mc_cell {
-    uint64_t comp_ns; /* time in the burst, prorated at the edges of the phase */
-    uint64_t mpi_ns;  /* time in the call, prorated too */
+    uint64_t comp_ns; /* time in the burst; cycles at the edges of the phase count in proportion */
+    uint64_t mpi_ns;  /* time in the call, counted likewise */
     uint64_t n;       /* cycles that ended in the phase */
 } mc_cell;
 
 /* Cycles inside shutters of the job. */
 typedef struct mc_sample {
     mc_cell cell;
-    uint64_t cut_ns;  /* of the cycles that ended in [t0, t1): their time outside the job's shutters */
-    uint64_t done_ns; /* of the same cycles: their time inside shutters, from `begin` on */
+    uint64_t cut_ns;  /* time outside the job's shutters of the cycles that ended in [t0, t1) */
+    uint64_t done_ns; /* time of the same cycles inside shutters, from `begin` on */
 } mc_sample;
 
 typedef struct mc_cycle_row {
@@ -228,7 +228,7 @@ typedef struct mc_cycle_row {
     mc_cell corun[MC_N_GROUPS];
     mc_sample solo[MC_N_GROUPS];
     mc_cell alone;
-    uint64_t n_cut, cut_ns; /* co-run cycles that shutters cut: number that ended outside; time of all outside */
+    uint64_t n_cut, cut_ns; /* co-run cycles cut by shutters: number that ended outside one; time outside of all */
 } mc_cycle_row;
 
 typedef struct mc_pending {
@@ -250,7 +250,7 @@ typedef struct mc_stream {
     uint64_t t_last;    /* the last mark; for calls: end of the last timed call */
     uint64_t paused_ns; /* time that this thread had been paused by then */
     uint64_t i_site;    /* site row of the last mark */
-    uint64_t i_window;  /* the first shutter that has not ended before the last mark */
+    uint64_t i_window;  /* the first shutter that had not ended before the last mark */
 } mc_stream;
 
 /* Hardware counts of user code. */
@@ -311,8 +311,8 @@ typedef struct mc_module {
     char path[MC_TEXT_LEN];
 } mc_module;
 
-/* The value sent with the gate's signal: a magic number, because others may use the same signal, and the number of
-   times that the thread had gone to sleep when the agent saw it running. */
+/* The value sent with the gate's signal: a magic number, because other software may use the same signal, and the number
+   of times that the thread had gone to sleep when the agent saw it running. */
 #define MC_GATE_VALUE(n_sleeps) ((uint64_t)MC_MAGIC << 32 | (uint32_t)(n_sleeps))
 
 /* Pause requests to a rank. The agent of the rank's own job writes them; the rank writes the acknowledgements. */
@@ -327,8 +327,8 @@ typedef struct mc_gate {
 } mc_gate;
 
 /* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners
-   come to rest, caches refill, and ranks that others had delayed catch up. Time of the shutter outside [t0, t1)
-   counts for no phase. */
+   come to rest, caches refill, and ranks that others had delayed catch up. The rest of the shutter counts towards no
+   phase. */
 typedef struct mc_window {
     uint64_t begin, t0, t1, end;
     uint64_t epoch;
@@ -352,7 +352,7 @@ typedef struct mc_segment {
     uint32_t magic, abi_version;
     uint64_t size_bytes;
     char key[MC_NAME_LEN];    /* names the job's files on this node */
-    char job_id[MC_NAME_LEN]; /* the job's name for users */
+    char job_id[MC_NAME_LEN]; /* the job's name as shown to users */
     char hostname[MC_NAME_LEN];
     char mpi_library[MC_TEXT_LEN];
     char command[MC_PATH_LEN];      /* arguments joined by blanks */
@@ -383,7 +383,7 @@ typedef struct mc_segment {
     mc_run runs[MC_N_RUNS];
     uint64_t n_events_max;
     mc_ring ring;
-    uint64_t n_lanes; /* lanes that have room in the file; reading a later one can be fatal (SIGBUS) */
+    uint64_t n_lanes; /* lanes that are allocated in the file; reading a later lane can be fatal (SIGBUS) */
     mc_lane lanes[MC_N_LANES];
     mc_small_lane small_lanes[MC_N_SMALL_LANES];
 } mc_segment;

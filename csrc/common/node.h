@@ -12,7 +12,8 @@ typedef struct mc_shutter {
     mc_ipc outside_before, outside_during, outside_after; /* the part outside MPI; all 0: unknown */
     uint64_t before_ns, during_ns, after_ns;              /* length of the meter's windows; 0: not measured */
     double busy_frac;                                     /* processor time of counted threads / elapsed time */
-    /* meter count: samples of threads outside MPI, and those near a counted place, by window; all 0: unknown */
+    /* meter count, by window: samples of threads outside MPI, and how many of them were near a counted place; all 0:
+       unknown */
     uint64_t n_samples[MC_N_COUNT_WINDOWS], n_near[MC_N_COUNT_WINDOWS];
     double waited_frac; /* fraction of the shutter for which a thread waited for a processor; below 0: unknown */
     /* Bytes that MPI calls of one rank moved: since_bytes from the end of the previous shutter to the window before
@@ -59,9 +60,9 @@ typedef struct mc_common {
     /* written by the agent */
     uint64_t i_answered, is_free, can_bubble;
     uint64_t i_judged, verdict;
-    uint64_t drawn_bubble;     /* proposal for the next shutter, as `bubble` above; the first node's proposal counts */
-    uint64_t is_bubble_wanted; /* 1: bubbles are wanted also beside co-runners; without co-runners, shutters serve
-                                  only for bubbles */
+    uint64_t drawn_bubble;     /* proposal for the next shutter, coded like `bubble`; the first node's counts */
+    uint64_t is_bubble_wanted; /* 1: bubbles are wanted even beside co-runners; without co-runners, shutters serve only
+                                  for bubbles */
     uint64_t n_jobs;           /* jobs with ranks, this one included */
     uint64_t period_ns, duration_ns;
 } mc_common;
@@ -83,7 +84,7 @@ typedef struct mc_node {
     uint64_t shared_ns; /* time with at least one co-runner */
     uint64_t n_pauses, paused_ns;
     uint64_t n_refused;   /* shutters of other jobs refused because of the duty limit */
-    uint64_t n_uncounted; /* largest number of threads at a time that exceeded the meter's or the file limit */
+    uint64_t n_uncounted; /* most threads left uncounted at a time because of the meter's limit or the file limit */
     uint64_t shutter_duration_ns, shutter_period_ns; /* present values, which the agent adapts */
     mc_common common;
     uint64_t n_corunners;
@@ -96,7 +97,7 @@ typedef struct mc_node {
 /* Bubbles that a job offers to run on its ranks' processors during shutters of other jobs. */
 typedef struct mc_press_offer {
     uint64_t n;     /* 0: none */
-    uint64_t n_all; /* bubbles that make up a level in the job's calibration; levels are comparable only if equal */
+    uint64_t n_all; /* bubbles per level in the job's calibration; levels with different n_all are not comparable */
 } mc_press_offer;
 
 /* A job's request that co-runners run bubbles in its shutter, on the processors of their paused ranks. */
@@ -118,10 +119,10 @@ typedef struct mc_ack {
     uint64_t epoch, t_told; /* t_told: when all threads had been signalled */
     uint64_t t_resume;      /* when the first thread resumed */
     uint64_t moved_ns;      /* processor time that the job used inside the shutter */
-    /* 1: the requested bubbles or probe began in time and had their processors to themselves; 0: also without a
-       request */
+    /* 1: the requested bubbles or probe began in time and had their processors to themselves; 0: otherwise, or nothing
+       was requested */
     uint64_t has_pressed;
-    uint64_t n_lines, press_cpu_ns; /* cache lines that one of them touched in the sampled time; processor time used */
+    uint64_t n_lines, press_cpu_ns; /* cache lines that one bubble touched in the sampled time; processor time used */
 } mc_ack;
 
 /* One job on the board. Only the job's agent writes the fields. It holds a lock on the slot's first byte (F_OFD_SETLK):
@@ -137,7 +138,7 @@ typedef struct mc_slot {
     uint64_t books; /* 1: the job is on several nodes and books its shutters, so it does not use the grid's instants */
     mc_ack ack;
     uint32_t uid, n_ranks;
-    uint64_t want_duration_ns, want_period_ns; /* of the shutters that this job wants for itself */
+    uint64_t want_duration_ns, want_period_ns; /* length and period of the shutters that this job wants */
     uint64_t want_per_turn;                    /* number of shutters in a row that the job wants */
     char job_id[MC_NAME_LEN];
     uint64_t cpu_mask[MC_N_CPU_WORDS];
@@ -148,7 +149,7 @@ typedef struct mc_slot {
 typedef struct mc_board {
     uint32_t magic, abi_version;
     uint64_t size_bytes;
-    uint64_t mark; /* differs from that of a board created after this one's file was removed */
+    uint64_t mark; /* made from time and process ID, so that a board that replaces a removed file has another mark */
     uint32_t slots_at_bytes, slot_bytes, n_slots, _pad32;
     uint64_t _pad[3];
     mc_slot slots[MC_N_SLOTS];
@@ -157,13 +158,13 @@ typedef struct mc_board {
 /* The node agent of one job: POPPA's Algorithms 1-3 without a daemon. It opens the board and the node file, and
    finds the segments of the job's ranks by the key as they appear. */
 typedef struct mc_agent mc_agent;
-/* Make this process survive when another truncates the mapped board's file, which every user may write. Call it in
-   processes that may run an agent. */
+/* Let this process survive if the mapped board's file is truncated, which any user can do. Call it in processes that
+   may run an agent. */
 void mc_board_outlive(void);
 /* Become the job's agent. MC_E_GONE: another process is the agent. */
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
-/* Watch the agent of another process (the keeper), after waiting for it for at most wait_ns. Steps then only sleep and
-   look for ranks. MC_E_GONE: there is no agent. */
+/* Watch the agent in another process (the keeper). Waits at most wait_ns for that agent to appear. Steps then only
+   sleep and look for ranks. MC_E_GONE: there is no agent. */
 int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns);
 /* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or a status; never blocks longer than
    max_wait_ns plus the longest shutter. */

@@ -1,8 +1,8 @@
-/* Options, which config.py's table defines, read from the environment. */
+/* Options read from the environment; the table in config.py defines them. */
 #ifndef MPICOLOC_OPTIONS_H
 #define MPICOLOC_OPTIONS_H
 
-/* Not in quotes, which would find an older copy beside this file first. */
+/* In angle brackets, because quotes would find an older copy beside this file first. */
 #include <options_gen.h>
 
 /* Value of an option. A bad value counts as not set: `wrap` and `run` reject it before the job starts. */

@@ -44,7 +44,7 @@ uint64_t mc_now_ns(void)
 void mc_nap_until(uint64_t t_ns, int *wake)
 {
     struct timespec until = {(time_t)(t_ns / 1000000000u), (long)(t_ns % 1000000000u)};
-    /* FUTEX_WAIT_BITSET takes an absolute time, so that a sleep that starts late does not end later. */
+    /* FUTEX_WAIT_BITSET takes an absolute time, so a sleep that starts late still ends on time. */
     syscall(SYS_futex, wake, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, 0, &until, NULL, FUTEX_BITSET_MATCH_ANY);
 }
 
@@ -180,7 +180,7 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
-    /* The name on an earlier line cannot imitate this one, because line ends in it are escaped. */
+    /* The process's name, on an earlier line, cannot imitate this line, because line ends in the name are escaped. */
     const char *state = strstr(text, "\nState:\t");
     out->state = state ? state[8] : '?';
     uint64_t off = number_after(text, "\nSigPnd:", 16) | number_after(text, "\nSigBlk:", 16);
@@ -270,7 +270,7 @@ uint64_t mc_proc_waited_ns(int pid, int tid)
     unsigned long long ran_ns, waited_ns;
     snprintf(path, sizeof path, "/proc/%d/task/%d/schedstat", pid, tid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0 || sscanf(text, "%llu %llu", &ran_ns, &waited_ns) != 2 ||
-        ran_ns == 0) /* the kernel does not count */
+        ran_ns == 0) /* the kernel does not count these times */
         return UINT64_MAX;
     return waited_ns;
 }

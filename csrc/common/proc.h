@@ -13,12 +13,12 @@ uint64_t mc_clock_ns(clockid_t clock);
 /* CLOCK_MONOTONIC. */
 uint64_t mc_now_ns(void);
 
-/* Sleep until t_ns (CLOCK_MONOTONIC), or until mc_wake sets *wake. A nap also ends when a signal comes. */
+/* Sleep until t_ns (CLOCK_MONOTONIC), or until mc_wake sets *wake. A nap also ends when a signal arrives. */
 void mc_sleep_until(uint64_t t_ns, int *wake);
 void mc_nap_until(uint64_t t_ns, int *wake);
 void mc_wake(int *wake);
 
-/* Ask the scheduler to run this thread soon after it wakes. This needs no privilege, and gains no priority. */
+/* Ask the scheduler to run this thread soon after it wakes. This needs no privilege and does not raise the priority. */
 void mc_wake_promptly(void);
 
 /* Read the beginning of a file as text; returns its length, or -1. */
@@ -44,8 +44,8 @@ int mc_proc_is_traced(int pid);
    makes. pid 0: the filters of this thread. */
 uint64_t mc_proc_n_filters(int pid);
 
-/* 1 if this thread's filters do not kill a process that calls `what`: a forked child tries it. Without filters it is
-   not tried. Call this only in our own processes: an application could wait for the child. */
+/* 1 if this thread's filters do not kill a process that calls `what`. A forked child tries the call, unless there are
+   no filters. Call this only in our own processes: an application could wait for the child. */
 int mc_proc_survives(void (*what)(void));
 
 typedef struct mc_proc_thread {

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* After this many probes a table counts as full, so that the time of the hot path is bounded. */
+/* A table counts as full after this many probes, which bounds the time spent on the hot path. */
 enum { MAX_PROBES = 64 };
 
 uint64_t mc_mix(uint64_t x)
@@ -42,7 +42,7 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
         if (header->p_type != PT_LOAD || found->address - info->dlpi_addr - header->p_vaddr >= header->p_memsz)
             continue;
         found->base = info->dlpi_addr;
-        /* The loader has no name for the program itself, whose addresses may be absolute. */
+        /* The loader has no name for the program itself. The program's addresses may be absolute. */
         if (info->dlpi_name && info->dlpi_name[0])
             memcpy(found->path, info->dlpi_name, strnlen(info->dlpi_name, MC_TEXT_LEN - 1));
         else if (readlink("/proc/self/exe", found->path, MC_TEXT_LEN - 1) < 0)
@@ -103,7 +103,7 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
-/* Store the key after the row's other fields, so that a reader of the running job that sees the key also sees them. */
+/* Store the key after the row's other fields: a reader that sees the key while the job runs then sees them too. */
 static void publish(uint64_t *at, uint64_t key)
 {
     __atomic_store_n(at, key, __ATOMIC_RELEASE);
@@ -223,7 +223,7 @@ void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
     head->n_pending = n_kept;
 }
 
-/* Write only words that are not zero: pages that were never written take no memory. */
+/* Write only to words that are not zero, because pages that were never written take no memory. */
 static void clear(char *row, size_t size)
 {
     uint64_t *words = (uint64_t *)row;

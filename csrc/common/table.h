@@ -15,15 +15,15 @@ typedef struct mc_tables {
     uint32_t n_sites, n_peers, n_cycles, n_collectives, n_parts;
 } mc_tables;
 
-/* For readers of a table while its thread writes: the numbers in a row may be from different calls, which TSan must not
-   report. */
+/* For functions that read a table while its thread writes: the numbers in a row may be from different calls, which TSan
+   must not report. */
 #define MC_READS_TORN __attribute__((no_sanitize("thread")))
 
 enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };
 
 mc_tables mc_lane_tables(mc_segment *segment, int i_lane);
 
-/* The lane of another process's thread; NULL if it has none. Reads only lanes that have room in the file. */
+/* The lane of another process's thread; NULL if it has none. Reads only lanes that are allocated in the file. */
 const mc_lane_head *mc_lane_of_thread(mc_segment *segment, int tid);
 
 /* Offset of lane i in its segment, and its size. */

@@ -4,8 +4,8 @@
 
 #include <pthread.h>
 
-/* Start a thread that blocks all signals but `taken` (0: all), which then go to the process's other threads. Returns 0
-   or an errno. */
+/* Start a thread that blocks all signals except `taken` (0: no exception). Blocked signals go to the process's other
+   threads. Returns 0 or an errno. */
 int mc_thread_start(pthread_t *thread, size_t stack_bytes, int taken, void *(*run)(void *), void *data);
 
 #endif

@@ -21,7 +21,7 @@ static atomic_int is_usable;
 static mc_clock first;
 static _Atomic uint64_t latest_rate;
 
-/* Read both clocks at one instant: the fastest of N_READS tries. Returns 0 if every try was interrupted. */
+/* Read both clocks at one instant, with the fastest of N_READS tries. Returns 0 if every try was interrupted. */
 static int read_pair(uint64_t *ticks, uint64_t *ns)
 {
     uint64_t best = LONGEST_READ_TICKS;

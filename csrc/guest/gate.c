@@ -132,9 +132,9 @@ static signal_wait waits_for_signals(long number, const ucontext_t *context)
     return number == SYS_pause ? MAY_WAIT : NO_WAIT;
 }
 
-/* A call that our signal interrupted looks like a call that a signal of the application ended just before ours came.
-   Repeating such a call would wait for a signal that has already come. So calls that wait for signals are not
-   repeated: their callers expect spurious wake-ups. */
+/* A call that our signal interrupted cannot be distinguished from a call that a signal of the application ended just
+   before ours came. If the latter were repeated, it would wait for a signal that has already come. So calls that wait
+   for signals are not repeated: their callers expect spurious wake-ups. */
 static int may_begin_again(long number, const ucontext_t *context, int just_begun)
 {
     signal_wait wait = waits_for_signals(number, context);
@@ -146,8 +146,8 @@ static int may_begin_again(long number, const ucontext_t *context, int just_begu
     return 0;
 }
 
-/* 1 if a handled signal of the application came together with ours and is pending until our handler returns: that
-   signal ends the call. */
+/* 1 if a signal that the application handles came together with ours and is pending until our handler returns: then
+   that signal ends the call. */
 static int others_wait(const ucontext_t *context)
 {
     uint64_t waiting = 0, blocked;
@@ -208,7 +208,7 @@ static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *
         if (syscall(SYS_ppoll, NULL, 0ul, &rest, mask, (size_t)MASK_BYTES) < 0) {
             if (errno != EINTR)
                 break;
-            *n_handled += n_entries == n_before; /* do not count our own signal for another pause */
+            *n_handled += n_entries == n_before; /* do not count the gate's own signal, which requests another pause */
         }
         t = mc_now_ns();
     }

@@ -10,8 +10,8 @@
 enum {
     N_ALWAYS_TIMED = 16,         /* time the first calls of a site, which differ from later ones */
     SAMPLE_EVERY_MOST = 512,     /* largest mc_thread.every */
-    TIMED_TOO_SOON_NS = 25000,   /* time fewer calls if timed calls are less than this apart, */
-    TIMED_TOO_LATE_NS = 2000000, /* and more if over this. The limits differ so much that no co-runner moves `every` */
+    TIMED_TOO_SOON_NS = 25000,   /* time fewer calls if timed calls are closer together than this, */
+    TIMED_TOO_LATE_NS = 2000000, /* and more if over this; far enough apart that no co-runner changes `every` */
     TIMED_BETWEEN_CHOICES = 256,
 };
 

@@ -57,17 +57,17 @@ typedef struct mc_identity {
 } mc_identity;
 
 /* An address in the stack frame of the function that uses this macro. Its distance from the caller's frame does not
-   depend on the function's local variables. On x86-64 the frame pointer serves. Elsewhere (aarch64 with gcc) the frame
-   pointer can be at the frame's other end: of two wrappers called by one function, the one with more variables would
-   then seem to be called by the other. Clang has nothing better. */
+   depend on the function's local variables. On x86-64 the frame pointer is such an address. Elsewhere (aarch64 with
+   gcc) the frame pointer can be at the frame's other end: of two wrappers called by one function, the one with more
+   variables would then seem to be called by the other. Clang offers nothing better. */
 #if defined __x86_64__ || defined __clang__
 #define MC_STACK() __builtin_frame_address(0)
 #else
 #define MC_STACK() __builtin_dwarf_cfa()
 #endif
 
-/* Another tool is between this library and MPI. The tool must see every call too, but calls that it makes itself must
-   not count. */
+/* Another tool is between this library and MPI. The tool must see every call too, but calls made by the tool itself
+   must not count. */
 extern int mc_is_chained;
 /* The thread is inside the library's MPI_Finalize: recording has stopped. */
 extern __thread int mc_is_ending;
@@ -110,7 +110,8 @@ static inline __attribute__((always_inline)) mc_site_hit *mc_hit(const void *sit
     return &mc_self.hits[mc_hit_index(site)];
 }
 
-/* Count a call that only looks something up and makes no callbacks. Returns 0 if it must be recorded in full. */
+/* Count a call of a function that only looks something up and makes no callbacks. Returns 0 if the call must be
+   recorded in full. */
 static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *site)
 {
     mc_thread *self = &mc_self;
@@ -254,12 +255,12 @@ void mc_stop(uint64_t state);
    which takes 12 KiB of stack. */
 void mc_usage_read(mc_usage *out, int with_threads);
 
-/* Undo mc_start, when no process is left that would read or remove the segment. */
+/* Undo mc_start. Call this if no process is left that would read or remove the segment. */
 void mc_forget(void);
 
 /* Print one line on stderr, once per process; from then on calls pass through unrecorded. */
 void mc_disable(const char *reason, int status);
-/* Tell `mpicoloc run` that a reason was given, so that it adds none for a missing profile. */
+/* Tell `mpicoloc run` that the reason for a missing profile has been printed, so that it prints none itself. */
 void mc_reason_given(void);
 int mc_is_node_first(void); /* according to the launcher's environment */
 
@@ -275,7 +276,7 @@ int mc_gate_install(mc_segment *segment);
    most so many system-call filters can use hardware counters without being killed. */
 int mc_keeper_start(const char *key, uint64_t *n_filters);
 
-/* start_keeper.c: the keeper's identity, also known to ranks that did not start it. */
+/* start_keeper.c: the keeper's identity, known even to ranks that did not start it. */
 typedef struct mc_keeper_id {
     int64_t pid; /* 0: unknown */
     uint64_t start_ticks;
@@ -283,8 +284,8 @@ typedef struct mc_keeper_id {
 extern mc_keeper_id mc_the_keeper;
 
 /* start_keeper.c: after mc_stop, sleep until the profile (or this node's part of it) is written, or no process is left
-   to write it. is_node_first: this rank signals the keeper that all ranks of the node wait, and restarts a killed one.
-   is_first: this is the job's first rank, which reports failures to the user. */
+   to write it. is_node_first: this rank signals to the keeper that all ranks of the node wait, and restarts the keeper
+   if it was killed. is_first: this is the job's first rank, which reports failures to the user. */
 void mc_keeper_wait_profile(const char *key, int is_node_first, int is_first);
 
 #endif

@@ -13,7 +13,8 @@ enum { CALLS_BETWEEN_CLAIMS = 1000 /* calls that a thread without a lane skips b
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t lane_key;
 
-/* Drop all pointers into the lane, because destructors of other libraries, or a forked child, may still call MPI. */
+/* Drop all pointers into the lane, because destructors of other libraries may still call MPI, and so may a forked
+   child. */
 static void let_go(void)
 {
     memset(&mc_self.tables, 0, sizeof mc_self.tables);

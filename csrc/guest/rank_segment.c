@@ -133,7 +133,7 @@ static void fill(mc_segment *s, const mc_identity *identity)
     s->start_realtime_ns = (int64_t)mc_clock_ns(CLOCK_REALTIME);
     s->t_init = mc_now_ns();
     s->n_lanes = 1;
-    s->sampling.alone = 1; /* until the agent has seen the board */
+    s->sampling.alone = 1; /* assumed until the agent has seen the board */
 }
 
 /* A forked child shares the tables but is not the rank, so it must not record. */
@@ -204,7 +204,7 @@ int mc_start(const mc_identity *identity)
     segment->n_events_max = n_events_max;
     segment->ring.is_kept = (uint64_t)is_kept;
     own_pid = segment->pid;
-    /* Without a gate the job can be measured while others pause, but cannot be paused itself. */
+    /* Without a gate this job can be measured while other jobs pause, but cannot be paused itself. */
     if (mc_gate_install(segment) == MC_OK)
         mc_patch_open(segment);
     mc_lane_claim();
@@ -234,7 +234,8 @@ void mc_stop(uint64_t state)
     mc_patch_close();
     mc_tally_close();
     mc_pmu_stop(mc_the_segment);
-    /* MPI_Abort and exit may be called on a signal handler's small stack: skip threads then, which need 12 KiB. */
+    /* MPI_Abort and exit may be called on a signal handler's small stack: then do not read threads, which takes 12 KiB
+       of stack. */
     mc_usage_read(&mc_the_segment->used_at_finalize, state == MC_RANK_FINALIZING);
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;

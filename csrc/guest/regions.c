@@ -6,7 +6,7 @@
 
 typedef struct open_region {
     uint32_t i_row;
-    uint32_t hash; /* of the region's name, as the region may have no row of its own */
+    uint32_t hash; /* of the region's name, because regions without a row of their own share row 0 */
     uint64_t t_begin, paused_ns, comp_ns;
 } open_region;
 
@@ -21,8 +21,8 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Row of a name. Row 0 takes regions when the table is full, and empty names, because an empty name marks a free
-   row. */
+/* Row of a name. Row 0 takes new names when the table is full. It always takes empty names, because an empty name marks
+   a free row. */
 static uint32_t find_region(mc_lane_head *head, const char *name)
 {
     if (name[0] == '\0')
@@ -37,7 +37,7 @@ static uint32_t find_region(mc_lane_head *head, const char *name)
     return 0;
 }
 
-/* This thread's time outside MPI calls up to the call of `frame`; an estimate where calls were only sampled. */
+/* This thread's time outside MPI calls up to the call of `frame`, partly estimated if not all calls were timed. */
 static uint64_t comp_until(const mc_lane_head *head, const mc_frame *frame)
 {
     uint64_t gap_ns = frame->t_enter - head->calls.t_last, paused_ns = frame->paused_ns - head->calls.paused_ns;

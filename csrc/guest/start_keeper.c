@@ -89,7 +89,7 @@ static char **plain_environment(void)
     return copy;
 }
 
-/* Read the keeper's process ID from a pipe, to which the keeper's parent has written it. */
+/* Read the keeper's process ID, which the keeper's parent has written into a pipe. */
 static void read_pid(int fd)
 {
     char text[32] = "";
@@ -124,7 +124,7 @@ static int spawn(pid_t *pid, const char *program, char **arguments, int fd_out)
     return error;
 }
 
-/* Run the keeper's program to its end, without our library. Returns its exit code, or -1 if there was none. */
+/* Run the keeper's program to its end, without our library. Returns the exit code, or -1 if there is none. */
 static int run_to_end(const char *program, char **arguments)
 {
     pid_t pid;
@@ -192,7 +192,7 @@ static void nap(uint64_t waited_ns)
     nanosleep(&(struct timespec){0, (long)nap_ns}, NULL);
 }
 
-/* If the keeper was killed, the node's first rank starts another one, for which the other ranks wait. */
+/* If the keeper was killed, the node's first rank starts another keeper, and the other ranks wait for that one. */
 static uint64_t await_profile(const char *key, int is_node_first)
 {
     int has_coordinator = mc_the_segment->mode == MC_MODE_WRAP, n_started = 0;

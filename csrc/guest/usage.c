@@ -1,5 +1,5 @@
-/* Resources that a rank's process has used. The rank reads them itself: another process could read them only later,
-   when waiting in MPI_Finalize has changed them. */
+/* Resources that a rank's process has used. The rank reads them itself: another process could read them only after
+   waiting in MPI_Finalize has changed them. */
 #define _GNU_SOURCE
 #include "common/proc.h"
 #include "guest/hooks.h"
@@ -32,7 +32,7 @@ static void add_migrations(mc_usage *out, int tid)
 }
 
 /* Add the second number of schedstat (Documentation/scheduler/sched-stats.rst). The first number is time on a
-   processor: 0 means that the kernel does not count, because every thread has run. */
+   processor. As every thread has run, 0 means that the kernel does not count. */
 static void add_run_delay(mc_usage *out, int tid)
 {
     char path[64], text[SCHEDSTAT_BYTES];
@@ -68,7 +68,7 @@ void mc_usage_read(mc_usage *out, int with_threads)
         out->major_faults = (uint64_t)usage.ru_majflt;
         out->voluntary_switches = (uint64_t)usage.ru_nvcsw;
         out->involuntary_switches = (uint64_t)usage.ru_nivcsw;
-        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* stored last: readers may come at any time */
+        __atomic_store_n(&out->is_known, 1, __ATOMIC_RELEASE); /* stored last, because others may read at any time */
     }
     errno = saved_errno;
 }

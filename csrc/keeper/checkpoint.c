@@ -34,7 +34,7 @@ static void see_end(mc_checkpoint *checkpoint, uint64_t now)
         return;
     int ok = ended > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0;
     uint64_t cost_ns = ended > 0 ? ns_of(usage.ru_utime) + ns_of(usage.ru_stime) : 0;
-    /* Write less often if a checkpoint costs too much or fails, as when the disk is full. */
+    /* Write less often if a checkpoint costs too much, or if it fails, for example because the disk is full. */
     if (!ok || cost_ns * COST_PART > checkpoint->interval_ns)
         checkpoint->interval_ns *= 2;
     checkpoint->pid = 0;

@@ -25,8 +25,8 @@ static int write_pages(int fd, const char *map, size_t n_bytes)
     return 1;
 }
 
-/* Recreate a deleted file. Only the first n_known bytes can be read: the rest may have no memory. 1: the file was
-   missing and is there again. */
+/* Recreate a deleted file. Only the first n_known bytes can be read: the rest may have no memory. Returns 1 if the file
+   was missing and has been recreated. */
 static int restore(const mc_keeper *k, const char *what, const void *map, size_t n_known, size_t size_bytes)
 {
     char path[MC_PATH_LEN];
@@ -59,7 +59,7 @@ void mc_files_restore(mc_keeper *k)
     uint64_t n_shutters = k->node->n_shutters < MC_N_SHUTTERS ? k->node->n_shutters : MC_N_SHUTTERS;
     size_t n_known = offsetof(mc_node, shutters) + n_shutters * sizeof *k->node->shutters;
     if (restore(k, "node", k->node, n_known, sizeof *k->node)) {
-        mc_shm_unmap(k->node, sizeof *k->node); /* find_node maps the new file, to which others write */
+        mc_shm_unmap(k->node, sizeof *k->node); /* find_node maps the new file, to which other processes write */
         k->node = NULL;
     }
 }
@@ -73,8 +73,8 @@ void mc_files_make_node(const mc_keeper *k)
     if (k->node || mc_shm_path(path, sizeof path, k->key, "node") != MC_OK ||
         mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
         return;
-    /* The agent may have failed for lack of memory, so reserve it first: a SIGBUS here would leave all the job's files
-       behind. Without shutters, their part of the file stays a hole. */
+    /* The agent may have failed for lack of memory, so reserve memory first: a SIGBUS here would leave all the job's
+       files behind. As there are no shutters, their part of the file stays a hole. */
     if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
         mc_shm_unmap(map, sizeof(mc_node));
         unlink(path);

@@ -1,6 +1,6 @@
 /* mpicoloc-keeper KEY PYTHON: outlives the ranks of one job on one node. It runs the job's node agent. When all ranks
-   wait in MPI_Finalize, it runs the writer of the profile; when they vanish, it has a partial profile written. Then it
-   removes the job's shared memory. */
+   wait in MPI_Finalize, it starts the program that writes the profile. If the ranks vanish, that program writes a
+   partial profile. Then the keeper removes the job's shared memory. */
 #define _GNU_SOURCE
 #include "agent/thread.h"
 #include "common/board/board.h"
@@ -35,8 +35,8 @@
 
 enum { POLL_MS = 500, BUSY_POLL_MS = 20, AGENT_POLL_MS = 2, N_FDS_MAX = 65536 };
 
-/* Longest wait for a first segment (segments are made before the keeper starts, so without one the job is over), for
-   the other segments, and for a coordinator to write the profile. */
+/* Longest waits: for the first segment, for the other segments, and for a coordinator to write the profile. All
+   segments are made before the keeper starts, so if the first wait finds none, the job is over. */
 static const uint64_t FIRST_RANK_NS = 1000000000u, OTHER_RANKS_NS = 2000000000u, COORDINATOR_NS = 5000000000u;
 
 /* ---- ranks and node file ---- */
@@ -98,7 +98,8 @@ static void look(mc_keeper *k)
     }
 }
 
-/* All segments are made before the keeper starts. One that is still missing after OTHER_RANKS_NS could not be made. */
+/* All segments are made before the keeper starts, so a segment that is still missing after OTHER_RANKS_NS could not be
+   made. */
 static int may_come(const mc_keeper *k, int is_missing)
 {
     return is_missing && mc_now_ns() < k->t_start + OTHER_RANKS_NS;
@@ -124,7 +125,7 @@ static void rest(const mc_keeper *k)
 {
     struct pollfd events[MC_N_NODE_RANKS];
     nfds_t n = 0;
-    /* While the agent's file is missing, a rank that ends does not know whom to signal, so look again soon. */
+    /* While the agent's file is missing, a rank that ends does not know which process to signal, so look again soon. */
     int is_soon = may_come(k, k->n_ranks < k->local_size || !k->node) || (k->n_finalizing && !k->tried);
     /* The agent makes the file within a millisecond, and a rank that ends early waits for it. */
     int is_awaited = k->has_agent && !k->node && may_come(k, 1);
@@ -140,7 +141,7 @@ static void rest(const mc_keeper *k)
 
 /* ---- the profile ---- */
 
-/* State of the profile. A coordinator writes it into the node file and into the segments. */
+/* State of the profile. A coordinator stores this state in the node file and in the segments. */
 static uint64_t profile_state(const mc_keeper *k)
 {
     uint64_t state = k->outcome;
@@ -156,8 +157,8 @@ static uint64_t profile_state(const mc_keeper *k)
    ms. */
 static void keep_agent(mc_keeper *k)
 {
-    /* If there is a node file already, the coordinator is the agent, as it did not wait for the keeper; a second agent
-       would replace its file. */
+    /* If a node file exists already, the coordinator has become the agent without waiting for the keeper; a second
+       agent would replace its file. */
     if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0 || k->node)
         return;
     k->has_agent = 1;
@@ -184,8 +185,8 @@ static void write_profile(mc_keeper *k, int partial)
 {
     const char *module = "mpicoloc.profile.assemble", *option = partial ? "--partial" : NULL;
     int code = 0;
-    /* Collect the trace of a job so short that no agent ran. If there is a node file, an agent ran in a keeper that
-       was killed: leave its trace as it is. */
+    /* Collect the trace of a job that was too short for an agent to run. If there is a node file, an agent ran in a
+       keeper that was killed: leave that agent's trace as it is. */
     find_node(k);
     if (!k->has_agent && !k->tried && !k->node && k->mode == MC_MODE_PRELOAD)
         mc_tracer_stop(mc_tracer_start(k->key));
@@ -207,8 +208,8 @@ static void write_profile(mc_keeper *k, int partial)
         __atomic_store_n(&k->node->profile, k->outcome, __ATOMIC_RELEASE);
 }
 
-/* Store the outcome in the segments: the first rank waits for it. The node file may be gone or out of that rank's
-   reach, but its own segment stays mapped. */
+/* Store the outcome in the segments, because the first rank waits for it. The node file may be gone or out of that
+   rank's reach, whereas the rank's own segment stays mapped. */
 static void report_outcome(mc_keeper *k, uint64_t state)
 {
     for (int i = 0; i < k->n_ranks; i++)
@@ -216,7 +217,7 @@ static void report_outcome(mc_keeper *k, uint64_t state)
             mc_segment_set_outcome(k->ranks[i].segment, state, k->complaint);
 }
 
-/* 1: every living rank waits in MPI_Finalize, and all ranks have come. */
+/* 1 if every living rank waits in MPI_Finalize, and no further ranks can appear. */
 static int all_wait(const mc_keeper *k)
 {
     return k->n_alive && k->n_finalizing == k->n_alive && !may_come(k, k->n_ranks < k->local_size);
@@ -227,7 +228,7 @@ static int coordinator_alive(const mc_keeper *k)
     mc_proc_stat stat;
     int pid = k->node ? k->node->coordinator_pid : 0;
     if (!pid && k->node && k->node->agent_pid != (int)getpid())
-        pid = k->node->agent_pid; /* the coordinator is the agent; it did not wait for the keeper */
+        pid = k->node->agent_pid; /* the coordinator has become the agent without waiting for the keeper */
     return pid && mc_proc_read_stat(&stat, pid) == MC_OK && stat.state != 'Z';
 }
 
@@ -249,8 +250,8 @@ static void settle(mc_keeper *k)
     k->is_settled = 1;
 }
 
-/* Remove this node's checkpoint if the profile is complete. On several nodes, one writer's end does not mean that; the
-   writer that completes the profile removes all checkpoints. */
+/* Remove this node's checkpoint if the profile is complete. On several nodes, this node's writer may not be the one
+   that completed it: that writer removes all checkpoints. */
 static void end_checkpoints(mc_keeper *k)
 {
     mc_checkpoint_end(&k->checkpoint);
@@ -262,8 +263,8 @@ static void end_checkpoints(mc_keeper *k)
         mc_checkpoint_remove(first);
 }
 
-/* In a container all processes may end together with the ranks, and leave files behind. So remove all files while
-   the ranks still wait. */
+/* In a container all processes may end together with the ranks, which would leave files behind. So remove all files
+   while the ranks still wait. */
 static void write_while_they_wait(mc_keeper *k)
 {
     write_profile(k, k->n_final < k->local_size);
@@ -284,7 +285,7 @@ static void watch(mc_keeper *k)
             return;
         if (k->n_ranks && k->n_alive == 0)
             break;
-        keep_agent(k); /* even if the job is about to end: one step notes its co-runners */
+        keep_agent(k); /* even if the job is about to end: one step of the agent records the co-runners */
         if (all_wait(k))
             settle(k);
         else
@@ -316,11 +317,11 @@ static void close_all(void)
         close(fd);
 }
 
-/* Become a daemon. The process that started this one waits only for it; it prints the number of its child, the keeper,
-   and ends. */
+/* Become a daemon. The process that started this one waits only for this one, which prints the process ID of its child,
+   the keeper, and ends. */
 static int detach(void)
 {
-    setsid(); /* before the fork: when this process has ended, the keeper is out of reach */
+    setsid(); /* before the fork, so that the keeper has left the job's session when this process ends */
     pid_t pid = fork();
     if (pid > 0)
         dprintf(STDOUT_FILENO, "%d\n", (int)pid);

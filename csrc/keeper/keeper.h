@@ -7,19 +7,19 @@
 #include <sys/types.h>
 
 /* writer.c: start `python -m module key [option]`. Its stderr goes to the job's file `log`, unless is_idle. is_idle:
-   it runs only when no other process wants the processor. -1: it cannot be started. */
+   the program runs only when no other process wants the processor. Returns -1 if it cannot be started. */
 pid_t mc_writer_start(const char *python, const char *module, const char *key, const char *option, int is_idle);
-/* Start it, not idle, and wait for its end. Returns its exit code, or the negative number of the signal that killed
-   it. After MC_WRITER_S seconds, kills it and returns MC_WRITER_LATE. */
+/* Start the program with is_idle 0, and wait for its end. Returns its exit code, or the negative number of the signal
+   that killed it. After MC_WRITER_S seconds, kills it and returns MC_WRITER_LATE. */
 int mc_writer_run(const char *python, const char *module, const char *key, const char *option);
 enum { MC_WRITER_LATE = 256, MC_WRITER_S = 60 };
-/* Remove the MPI variables that the keeper inherited from a rank: a program that it starts would take itself for a
-   rank. Call this before there are threads. */
+/* Remove the MPI variables that the keeper inherited from a rank: with them, a program that the keeper starts would
+   take itself for a rank. Call this before there are threads. */
 void mc_writer_clean_environment(void);
 
 /* checkpoint.c: write this node's part of the profile to a file at intervals, in case the node fails. */
 typedef struct mc_checkpoint {
-    pid_t pid; /* process that is writing one; 0: none */
+    pid_t pid; /* process that is writing a checkpoint; 0: none */
     uint64_t interval_ns, t_next;
 } mc_checkpoint;
 
@@ -27,9 +27,9 @@ void mc_checkpoint_init(mc_checkpoint *checkpoint, uint64_t now);
 void mc_checkpoint_step(mc_checkpoint *checkpoint, const char *python, const char *key, uint64_t now);
 /* Write no more checkpoints; kill the process that is writing one, but do not wait for it. */
 void mc_checkpoint_stop(mc_checkpoint *checkpoint);
-/* Stop, and wait for that process, but only for about a second. */
+/* As mc_checkpoint_stop, then wait for that process, but only for about a second. */
 void mc_checkpoint_end(mc_checkpoint *checkpoint);
-/* Remove the checkpoint of the node with this first rank, and the folder if that is then empty. */
+/* Remove the checkpoint of the node with this first rank, and then the folder if it is empty. */
 void mc_checkpoint_remove(const mc_segment *first);
 
 typedef struct mc_kept_rank {
@@ -44,16 +44,16 @@ typedef struct mc_keeper {
     int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried, has_agent;
     int is_settled; /* all ranks wait or have ended, so their data are final */
     int is_put_away;
-    int is_owed;               /* another attempt at the profile follows when the ranks have ended */
-    uint64_t t_start, outcome; /* of the last attempt, MC_PROFILE_... */
+    int is_owed;               /* write the profile again when the ranks have ended */
+    uint64_t t_start, outcome; /* outcome of the last attempt to write it, MC_PROFILE_... */
     mc_checkpoint checkpoint;
     char complaint[MC_COMPLAINT_LEN];
     mc_kept_rank ranks[MC_N_NODE_RANKS];
 } mc_keeper;
 
-/* files.c: recreate the job's files that somebody deleted while it ran: the profile's writer reads them. */
+/* files.c: recreate files of the job that were deleted while the job ran: the profile's writer reads them. */
 void mc_files_restore(mc_keeper *k);
-/* Make a node file if the agent did not: it gives the profile the reason. */
+/* Make a node file if the agent made none: from that file the profile's writer learns the reason. */
 void mc_files_make_node(const mc_keeper *k);
 /* Remove the job's files. Unless is_end, leave those that the ranks and the coordinator still use. */
 void mc_files_remove(mc_keeper *k, int is_end);

@@ -30,8 +30,8 @@ static uint32_t message_path(const rp_sim *sim, const rp_message *message, int32
     }
 }
 
-/* The path of a packet. It is drawn by the packet's position in its message, not from a stream of random numbers, so
-   that the order of other packets does not matter. */
+/* The path of a packet. A path drawn for each packet depends on the packet's position in its message, not on a stream
+   of random numbers, so the order of other packets does not matter. */
 static uint32_t packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, uint32_t of_message)
 {
     if (sim->net.routing < RP_RANDOM_PER_PACKET)
@@ -85,7 +85,7 @@ static void append_message(rp_sim *sim, rp_out_lane *out, uint32_t message)
     out->tail = message;
 }
 
-/* Note that the message's next packet can leave from now on. */
+/* Record that the message's next packet can leave from now on. */
 static void message_waits(rp_sim *sim, rp_message *m, uint32_t link)
 {
     m->ready_ps = sim->now;

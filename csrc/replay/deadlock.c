@@ -1,7 +1,7 @@
 /* Detection of packets that wait for each other's buffers. A lane is stuck if its next packet would have no room even
-   after all credits in flight have returned, because packets that wait for stuck lanes hold the buffer at its end. The
-   stuck lanes are the largest set for which this holds: they never move again, whatever other lanes of the same links
-   do. */
+   after all credits in flight have returned, because packets that wait for stuck lanes occupy the buffer at the lane's
+   end. The stuck lanes are the largest set for which this holds: they never move again, whatever other lanes of the
+   same links do. */
 #include "replay/sim.h"
 
 static int is_stuck(const rp_sim *sim, uint32_t lane)
@@ -14,8 +14,8 @@ static uint32_t end_of_lanes(const rp_sim *sim)
     return (uint32_t)sim->net.n_links << sim->vl_shift;
 }
 
-/* Whether a packet that waits for a lane waits for room, and not only for the crossbar. Packets from the same input
-   lane cross in order, so the first of them decides. */
+/* Whether a packet that waits for a lane lacks room, rather than only its turn at the crossbar. Packets from the same
+   input lane cross in order, so the first of them decides. */
 static int waits_for_room(const rp_sim *sim, const rp_out_lane *out, uint32_t packet)
 {
     uint32_t first = out->first_waiting, in_lane = sim->packets[packet].in_lane;
@@ -26,8 +26,8 @@ static int waits_for_room(const rp_sim *sim, const rp_out_lane *out, uint32_t pa
     return !rp_has_room(sim, out, &sim->packets[first]);
 }
 
-/* For each stuck lane, count the bytes in the buffer at its end that wait for stuck lanes. In a FIFO the first packet
-   blocks all others. */
+/* For each stuck lane, count the bytes that wait for stuck lanes in the buffer at the lane's end. In a FIFO the first
+   packet blocks all others. */
 static void count_held(rp_sim *sim)
 {
     for (uint32_t lane = 0; lane < end_of_lanes(sim); lane++)
@@ -68,7 +68,7 @@ static int release_lanes(rp_sim *sim)
     return n;
 }
 
-/* Find a stuck lane for which a packet in the buffer at this lane's end waits. */
+/* Find a stuck lane that is awaited by a packet in the buffer at this lane's end. */
 static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
 {
     for (uint32_t out = 0; out < end_of_lanes(sim); out++)
@@ -79,8 +79,8 @@ static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
     return lane; /* not reached: the lane's packet would have room */
 }
 
-/* Follow from each stuck lane to one that it waits for. This leads into a circle, which Brent's algorithm finds, and
-   whose links are recorded. */
+/* From each stuck lane, go on to a lane that it waits for. This leads into a circle, which Brent's algorithm finds. Its
+   links are recorded. */
 static void record_circle(rp_sim *sim, uint32_t lane)
 {
     uint32_t mark = lane, at = waits_for(sim, lane), n = 1, limit = 1;

@@ -1,5 +1,6 @@
 /* Ranks whose program is a graph, executed as in LogGOPSim: an operation is ready when the operations that it depends
-   on have ended, or started. Each processor of the rank executes its ready operations one after another. */
+   on have ended or, if it depends only on their start, have started. Each processor of the rank executes its ready
+   operations one after another. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -9,7 +10,7 @@ static rp_processor *processor_of(const rp_sim *sim, const rp_rank *rank, uint32
     return &sim->processors[rank->first_processor + (uint32_t)rank->program[row].request];
 }
 
-/* Mark the rank as active, until `rest` has been called as often as `wake`. */
+/* Mark the rank as active. It remains active until `rest` has been called as often as `wake`. */
 static void wake(rp_sim *sim, rp_rank *rank)
 {
     if (rank->n_open++ == 0 && rank->is_blocked) {
@@ -30,7 +31,7 @@ static void rest(rp_sim *sim, rp_rank *rank)
     }
 }
 
-/* Append a ready row to its processor's queue. The link of a ready row is stored where its dependency count was. */
+/* Append a ready row to its processor's queue. A ready row's link to the next row replaces its dependency count. */
 static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
 {
     rp_processor *cpu = processor_of(sim, rank, row);
@@ -40,7 +41,8 @@ static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
     cpu->tail = row;
 }
 
-/* Queue the processor for `serve_lined_up`. Serving it at once would recurse once for each processor of a chain. */
+/* Queue the processor for `serve_lined_up`. Serving the processor at once would recurse once for each processor in a
+   chain of dependencies. */
 static void line_up(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
 {
     uint32_t number = (uint32_t)(cpu - sim->processors);
@@ -76,8 +78,8 @@ static void ended(rp_sim *sim, rp_rank *rank, uint32_t row)
     release(sim, rank, row, 0);
 }
 
-/* Start the operation. Returns its processor time (for a receive, that after the data has arrived); -1 for a receive,
-   whose end comes later. */
+/* Start the operation. Returns its processor time. For a receive that is the time after the data has arrived, or -1
+   while the data is missing. */
 static int64_t begin(rp_sim *sim, rp_rank *rank, uint32_t row)
 {
     const rp_op *op = &rank->program[row];

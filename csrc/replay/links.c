@@ -1,6 +1,6 @@
 /* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for the
-   whole packet, and arbitration selects its lane. It stays in the output buffer until its last byte has left. It stays
-   in the input buffer until the output buffer has room, but at least until its last byte has arrived. */
+   whole packet, and arbitration selects its lane. It stays in the output buffer until its last byte has left, and in
+   the input buffer until the output buffer has room and its last byte has arrived. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -98,7 +98,7 @@ static uint32_t leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
     return in->head;
 }
 
-/* Request room in the output buffer for a packet, and if granted, for the packets behind it in turn. */
+/* Request room in the output buffer for a packet. If there is room, do the same for the packets behind it in turn. */
 static void ask_output(rp_sim *sim, uint32_t packet)
 {
     while (packet != RP_NIL) {
@@ -239,13 +239,13 @@ static uint32_t pop_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     rp_out_lane *out = &sim->out[link << sim->vl_shift | vl];
     uint32_t packet = out->head;
     out->head = sim->packets[packet].next;
-    if (out->head == out->first_waiting) /* also if both are RP_NIL */
+    if (out->head == out->first_waiting) /* true even if both are RP_NIL */
         sim->links[link].lanes &= (uint16_t) ~(1 << vl);
     return packet;
 }
 
-/* Charge the waits for a link while it sends a packet to the packet's job. Only waits of first runs count, so repeated
-   runs of a job only cause waits. When a run ends, none of its packets is in flight. */
+/* Charge the waits for a link while it sends a packet to the packet's job. Only waits of first runs count: repeated
+   runs of a job cause waits, but their own waits do not count. When a run ends, none of its packets is in flight. */
 static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int64_t wire_ps)
 {
     int32_t n_jobs = sim->n_jobs;
@@ -351,7 +351,8 @@ static int16_t rest_of(const rp_sim *sim, int16_t left, int32_t n_bytes)
     return left > cost ? (int16_t)(left - cost) : 0;
 }
 
-/* The lane of the entry whose turn it is. Only `lanes` count, at least one of which has an entry with weight. */
+/* The lane of the entry whose turn it is. Only `lanes` are considered; at least one of them has an entry with
+   weight. */
 static int next_entry(const rp_arbitration *table, int32_t n, uint32_t lanes, uint8_t *i, int16_t *left)
 {
     if (*left > 0 && lanes >> table[*i].vl & 1)
@@ -440,9 +441,9 @@ static void arbitrate_links(rp_sim *sim)
 
 /* ---- crossbars ---- */
 
-/* Switches with limited input ports. Each port passes one packet at a time to the output buffers, as a crossbar with
-   this input speedup does. Packets cross after all other events of the instant, in order of arrival. Arbitration still
-   chooses the lane that an output sends. Without a limit (crossing_q20 0) nothing here runs. */
+/* Switches with limited input ports. Each input port passes one packet at a time to the output buffers, as in a
+   crossbar with this input speedup. Packets cross in order of arrival, after all other events of the instant.
+   Arbitration still chooses the lane from which an output sends. Without a limit (crossing_q20 0) nothing here runs. */
 
 static int64_t crossing_ps(const rp_sim *sim, const rp_link *port, int32_t n_bytes)
 {
@@ -468,7 +469,7 @@ static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
     return rp_mix(now ^ (uint64_t)p->in_lane << 32) < rp_mix(now ^ (uint64_t)q->in_lane << 32);
 }
 
-/* The first to cross of `best` and the packets that wait for this lane and can cross now. Packets from the same input
+/* The packet that crosses first: `best`, or one that waits for this lane and can cross now. Packets from the same input
    lane cross in order: a small packet may not overtake a large one that has no room. */
 static uint32_t best_for_lane(rp_sim *sim, const rp_out_lane *out, uint32_t best)
 {
@@ -565,7 +566,7 @@ void rp_open_crossbars(rp_sim *sim)
     for (int32_t i = 1; i < net->n_switches; i++)
         end[i] += end[i - 1];
     int32_t n = sim->switch_start[net->n_switches];
-    for (int32_t i = net->n_links - 1; i >= 0; i--) /* each `end` moves down to the switch's start */
+    for (int32_t i = net->n_links - 1; i >= 0; i--) /* each `end` moves down to the start of the switch's list */
         if (net->from[i] >= net->n_hosts)
             sim->switch_links[--end[net->from[i] - net->n_hosts]] = (uint32_t)i;
     memmove(sim->switch_start, end, (size_t)net->n_switches * sizeof *end);

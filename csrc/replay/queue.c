@@ -108,7 +108,7 @@ void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event)
         push_far(sim, t_ps, event);
 }
 
-/* The number, from time 0, of the next bucket in the ring that has events. */
+/* Number of the ring's next bucket that has events, counted from time 0. */
 static int64_t next_filled(const rp_queue *q)
 {
     uint32_t mask = q->n_buckets - 1, from = (uint32_t)(q->bucket + 1) & mask, n_words = q->n_buckets / 64;
@@ -204,8 +204,8 @@ static void shuffle_events(rp_queue *q, uint32_t first, uint32_t n)
     }
 }
 
-/* Shuffle the credit events, and the wake-ups of links, of one instant: their order must not affect results. The order
-   of other kinds is defined. */
+/* Shuffle the credit events and link wake-ups of one instant, whose order must not affect results. The order of other
+   events is defined. */
 static void shuffle_credits(rp_queue *q)
 {
     for (uint32_t first = 0, end; first < q->n_now; first = end) {
@@ -233,7 +233,7 @@ int rp_queue_advance(rp_sim *sim)
         push_now(sim, pop_far(q));
     if (q->shuffle)
         shuffle_events(q, 0, q->n_now);
-    /* Events arrive nearly in order, but a bucket's list is last in, first out: reversed, it is nearly sorted. */
+    /* Events arrive nearly in order, but a bucket's list is last in, first out. Reversed, the list is nearly sorted. */
     for (uint32_t i = 0, k = q->n_now - 1; i < k; i++, k--)
         swap_events(&q->now[i], &q->now[k]);
     sort_events(q->now, q->n_now, 48);

@@ -39,7 +39,7 @@ static int set_pending(rp_report *report, int32_t peer, int32_t tag, int32_t com
     return 1;
 }
 
-/* Report the message or receive of a pending request, whose peer helps to find a circle of waiting ranks. A linear
+/* Report the message or receive of a pending request: its peer helps users to find a circle of waiting ranks. A linear
    search suffices, because reports are made once. */
 static int fill_pending(const rp_sim *sim, const rp_rank *rank, int32_t slot, rp_report *report)
 {
@@ -453,7 +453,7 @@ void rp_job_idle(rp_sim *sim, uint32_t number)
     } else {
         if (sim->job_n_runs[number]++ == 0 && ++sim->n_done == sim->n_jobs)
             sim->status = RP_DONE;
-        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* zero-time runs would never end */
+        else if (sim->jobs[number].is_restarted && sim->now > job->started_ps) /* runs of no duration would never end */
             rp_push(sim, sim->now, RP_EV_JOB, number, 0);
     }
 }

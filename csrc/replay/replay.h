@@ -29,14 +29,14 @@ enum rp_kind {
     RP_LOOP,    /* n: iterations, which may be 0; the body ends at the RP_END of the same depth */
     RP_END,
     RP_MARK, /* value: a number chosen by the user, recorded with the simulated time */
-    /* A program that begins with RP_GRAPH has only RP_COMPUTE, RP_SEND and RP_RECV, in any order, with request:
-       processor, and RP_THEN. */
+    /* A program that begins with RP_GRAPH otherwise contains only RP_THEN, and RP_COMPUTE, RP_SEND and RP_RECV in any
+       order; the `request` of these three is a processor. */
     RP_GRAPH, /* n: processors of the rank */
     RP_THEN   /* request: row of an operation that depends on the end (n: 0) or the start (n: 1) of the previous one */
 };
 
-/* Meaning of `peer`, as a formula for the other rank. i is the iteration of the innermost loop, from 0; outside loops
-   0. */
+/* Meaning of `peer`, as a formula for the other rank. i: iteration of the innermost loop, counted from 0; 0 outside
+   loops. */
 enum rp_peer_mode {
     RP_ABSOLUTE, /* peer */
     RP_SHIFT,    /* (rank + peer + n * i) mod ranks of the job */
@@ -69,7 +69,7 @@ enum rp_routing {
     RP_BY_SOURCE,         /* path: number of the source host */
     RP_RANDOM_PER_FLOW,   /* path: drawn for each pair of hosts */
     RP_RANDOM_PER_PACKET, /* path: drawn for each packet */
-    RP_ADAPTIVE           /* the link with the fewest bytes in and waiting for its output buffer of the packet's lane */
+    RP_ADAPTIVE           /* the link with the fewest bytes in or waiting for the output buffer of the packet's lane */
 };
 
 typedef struct rp_arbitration {
@@ -83,7 +83,7 @@ typedef struct rp_network {
     int32_t n_hosts, n_switches, n_links, n_levels, n_sets, n_vl;
     const int32_t *from, *to, *level; /* [n_links] */
     const int64_t *ps_per_byte_q20;   /* [n_links] picoseconds per byte, times 2^20 */
-    const int64_t *latency_ps;        /* [n_links] of the cable */
+    const int64_t *latency_ps;        /* [n_links] cable latency */
     const int32_t *first;             /* [n_hosts] link from a host */
     const int32_t *next;              /* [n_switches * n_hosts] link from a switch towards a destination */
     const int32_t *set_start;         /* [n_sets + 1] into set_links */
@@ -165,11 +165,11 @@ typedef struct rp_result {
     int64_t peak_bytes;         /* largest heap use of the simulation so far */
     const int64_t *job_end_ps;  /* [n_jobs] end of the first run; -1: not yet */
     const int32_t *job_n_runs;  /* [n_jobs] complete runs */
-    const int64_t *rank_end_ps; /* [sum of ranks] of the first run, job after job */
+    const int64_t *rank_end_ps; /* [sum of n_ranks] end in the first run, job after job */
     const int64_t *rank_compute_ps;
-    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] waits; all waits are those of first runs */
+    const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] waits; only waits of first runs count, in all arrays */
     const int64_t *wait_packets; /* [n_levels * n_jobs * n_vl] hops that waited */
-    const int64_t *blocked_ps;  /* [n_jobs * (n_jobs + 1)] waits by waiting job and job being sent; last column: none */
+    const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)] waits by waiting job and by job on the link; last: no job */
     const int64_t *transfer_ps; /* [n_jobs * n_jobs] part of blocked_ps until the packet already on the link had left */
     const int64_t *message_ps;  /* [n_jobs] first run: sum of times from injection to the last byte's arrival */
     const int64_t *head_ps;     /* [n_jobs] part of message_ps: time of the messages' heads on an empty network */

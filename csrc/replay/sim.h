@@ -72,7 +72,7 @@ typedef struct rp_packet {
     int32_t dst_host, n_bytes;
     uint16_t job;
     uint8_t vl, n_hops;
-    int64_t head_ps; /* time of the head so far: cables, switches and first flits; ends a cache line */
+    int64_t head_ps; /* time of the head so far: cables, switches and first flits; last field of a cache line */
 } rp_packet;
 
 /* Two cache lines, with fields in the order of use. */
@@ -122,7 +122,7 @@ enum rp_phase { RP_EAGER, RP_REQUEST, RP_CLEARANCE, RP_DATA };
 
 typedef struct rp_message {
     int64_t n_bytes, wire_bytes;       /* the user's bytes; the bytes sent, at least the smallest packet */
-    int64_t left_bytes, missing_bytes; /* of the present phase: not yet in packets; not yet arrived */
+    int64_t left_bytes, missing_bytes; /* bytes of the present phase: not yet in packets; not yet arrived */
     int64_t ready_ps, injected_ps, posted_ps, i_op;
     uint64_t draw;                       /* random number for the message's routes */
     uint32_t next;                       /* next in the adapter's lane, or in the pool */
@@ -182,8 +182,7 @@ typedef struct rp_job_state {
     int32_t first_rank, n_ranks, n_running;
     int32_t n_active; /* ranks that run or compute, plus messages in flight; 0: the job makes no further progress */
     int64_t n_unexpected, n_receives, started_ps;
-    uint64_t
-        draw; /* depends on the job's hosts, not on other jobs, so that routes are the same with and without them */
+    uint64_t draw; /* depends on the job's hosts, not on other jobs, so that routes are the same without other jobs */
     uint8_t vl;
 } rp_job_state;
 
@@ -241,13 +240,13 @@ struct rp_sim {
     rp_receive *receives;
     uint32_t n_receive_room, free_receive;
     rp_table pairs, unexpected, posted;
-    uint64_t n_receives; /* receives posted so far, which gives their serial numbers */
+    uint64_t n_receives; /* receives posted so far: the serial number of the next one */
     rp_rank *ranks;
     int32_t n_ranks, n_jobs, n_done;
     uint8_t *slots;
     rp_processor *processors;
     uint32_t n_processors, n_rows;
-    uint32_t *needs; /* rows of all graphs: number of unmet dependencies; then the next operation in a ready queue */
+    uint32_t *needs; /* rows of all graphs: number of unmet dependencies; once ready: next row in the ready queue */
     rp_job_state *job_states;
     int64_t n_live_packets;
     int64_t window_end_ps, *window; /* row of the present window */
@@ -263,8 +262,8 @@ struct rp_sim {
     jmp_buf no_memory;
 };
 
-/* simulation.c: all leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and cannot
-   grow. */
+/* simulation.c: these functions leave by longjmp if memory runs out. Memory from rp_zeroed exists until rp_close and
+   cannot grow. */
 void *rp_zeroed(rp_sim *sim, size_t n, size_t size);
 void *rp_grown(rp_sim *sim, void *old, size_t n_old, size_t n_new, size_t size);
 /* Double the room of an array, or allocate its first room. */

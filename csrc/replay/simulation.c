@@ -65,8 +65,8 @@ static uint32_t nth_free(const rp_sim *sim, uint32_t i, uint32_t n)
     return i * step & (n - 1);
 }
 
-/* Allocation from a pool: take an entry from the list of free entries, chained by `next`; if it is empty, grow the
-   pool. */
+/* Allocation from a pool: take an entry from the list of free entries, which `next` links. If the list is empty, grow
+   the pool. */
 #define RP_DEFINE_POOL(name, type, array, room, first_free, next) \
     static void grow_##name##s(rp_sim *sim) \
     { \
@@ -201,8 +201,8 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
     sim->n_rows += sim->ranks[number].n_processors ? (uint32_t)n_slots : 0;
 }
 
-/* Random number of a job, from the seed and its hosts: jobs on different hosts draw different numbers, and so does a
-   job on the same hosts as an earlier job. */
+/* Random number of a job, derived from the seed and the job's hosts. Jobs on different hosts get different numbers, and
+   so does a job on the same hosts as an earlier job. */
 static uint64_t draw_of(const rp_sim *sim, int32_t i_job)
 {
     const rp_job *job = &sim->jobs[i_job];
@@ -348,7 +348,7 @@ static void handle(rp_sim *sim, uint32_t kind, uint32_t id, uint32_t payload)
     }
 }
 
-/* Advance the time to the next event; before, crossbars and links choose. Returns 0 if no event is left. */
+/* Advance the time to the next event, after crossbars and links have chosen packets. Returns 0 if no event is left. */
 static int next_event(rp_sim *sim)
 {
     rp_queue *q = &sim->queue;
@@ -419,7 +419,8 @@ int rp_run(rp_sim *sim, int64_t n_events)
         sim->status = RP_E_MEMORY;
     else
         loop(sim, n_events);
-    /* Search while the simulation runs: jobs that avoid the deadlocked links would otherwise hide it for ever. */
+    /* Search for deadlocks while the simulation runs: otherwise, jobs that avoid the deadlocked links could hide a
+       deadlock for ever. */
     if (sim->status == RP_RUNNING && rp_find_cycle(sim, 0))
         sim->status = RP_E_NETWORK_DEADLOCK;
     if (sim->status != RP_RUNNING)

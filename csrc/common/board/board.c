@@ -28,7 +28,7 @@ typedef struct opened {
     int is_taken;
     int is_lost; /* the file was truncated, and an empty mapping has replaced it */
     mc_board *board;
-    int fd;             /* separate file description, because its locks on slots show that this process lives */
+    int fd;             /* separate file description: its locks on slots show that this process is alive */
     int stop;           /* handle of the thread that passes the board on; -1: none */
     uint64_t own_slots; /* a bit for each slot */
     int is_refused;     /* the socket exists, but the board was not passed on */
@@ -191,7 +191,7 @@ int mc_board_open(mc_board **out)
         status = open_file(&fd);
         if (status == MC_OK)
             status = open_mapped(own, fd, out);
-        if (status == MC_E_VERSION) /* although the file's name is that of this version */
+        if (status == MC_E_VERSION) /* the file's name is that of this version, but its content is not */
             status = MC_E_ABI;
     }
     if (status == MC_OK && listener >= 0) {
@@ -283,9 +283,9 @@ int mc_board_current(const mc_board *board)
     return 1;
 }
 
-/* Tag of the PID namespace, because a process ID is unique only in its namespace; 0 in the initial one. The
-   multiplication makes namespaces created in sequence, in which processes can have equal IDs and starts, differ in many
-   bits. */
+/* Tag of the PID namespace, because process IDs are unique only within a namespace; 0 for the initial namespace.
+   Namespaces created in sequence can contain processes with equal IDs and start times: the multiplication makes their
+   tags differ in many bits. */
 static uint32_t namespace_tag(void)
 {
     struct stat status;
@@ -374,7 +374,7 @@ int mc_board_claim(mc_board *board, uint64_t owner, const char *job_id, mc_slot 
         if (is_own(own, i) || !set_lock(own, i, F_WRLCK))
             continue;
         __atomic_fetch_or(&own->own_slots, 1ull << i, __ATOMIC_ACQ_REL);
-        clear_slot(slot); /* the previous owner may have died without doing so */
+        clear_slot(slot); /* the previous owner may have died without clearing it */
         STORE(slot->owner, owner);
         fill_slot(slot, job_id);
         *out = slot;
@@ -401,8 +401,8 @@ void mc_board_remove_if_empty(void)
     int fd = mc_board_path(path, sizeof path) == MC_OK ? mc_shm_open(path, O_RDONLY, 0) : -1;
     if (fd < 0)
         return;
-    /* A job that claims a slot at this moment has the board from its socket, or moves to a new board when it next
-       wakes. */
+    /* If a job claims a slot at this moment, it either got the board from the socket, so that it needs no file, or
+       moves to a new board when it next wakes. */
     if (pread(fd, &head, offsetof(mc_board, slots), 0) == offsetof(mc_board, slots) && head.magic == MC_MAGIC &&
         !is_held(fd, 0, MC_N_SLOTS))
         unlink(path);
@@ -416,8 +416,8 @@ int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out)
     for (int i = 0; i < MC_N_SLOTS; i++) {
         mc_slot *slot = &board->slots[i];
         uint64_t owner = LOAD(slot->owner), heartbeat = LOAD(slot->heartbeat);
-        /* Ignore the heartbeat's age: an agent that is stopped, or has a different clock (in a container), may have a
-           job that still runs. */
+        /* Ignore the heartbeat's age: a job may be running although its agent is stopped, or has a different clock (in
+           a container). */
         if (owner == 0 || heartbeat == 0 || !own || !(is_own(own, i) || is_held(own->fd, i, 1)))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
@@ -465,16 +465,16 @@ int mc_board_read(mc_board *out)
 
 /* ---- jobs that this process cannot see ---- */
 
-/* Whether the process has a separate mount namespace. The initial one has an inode number in a fixed range, or the
-   first one that the kernel allocated. */
+/* Whether the process has a separate mount namespace. The inode number of the initial namespace is in a fixed range, or
+   is the first that the kernel allocated. */
 static int has_own_mounts(void)
 {
     struct stat status;
     return stat("/proc/self/ns/mnt", &status) == 0 && status.st_ino >= 0xF0000010u;
 }
 
-/* Whether the process has a separate network namespace. Only in the initial one does the kernel show the settings that
-   apply to all networks. */
+/* Whether the process has a separate network namespace. The kernel shows the settings that apply to all networks only
+   in the initial namespace. */
 static int has_own_network(void)
 {
     return access("/proc/sys/net/core/somaxconn", F_OK) == 0 &&
@@ -486,13 +486,14 @@ static const char *why_unseen(int is_refused)
     char name[MC_NAME_LEN];
     if (is_refused)
         return "the socket where jobs meet is held by a program that gives no board";
-    /* If the user names the folder, all jobs of the node are taken to share it. */
+    /* If the user names the folder, all jobs of the node are assumed to share it. */
     if (!getenv("MPICOLOC_SHM_DIR") && has_own_mounts() && has_own_network() && mc_board_socket_name(name, sizeof name))
         return "neither /dev/shm nor the network is the node's";
     return NULL;
 }
 
-/* Whether the user has a job on this board, through a file in a shared folder: then the user's socket hides no jobs. */
+/* Whether the user has a job on this board. That job found the board's file in a shared folder, so the user's socket
+   hides no jobs. */
 static int has_job_of(const mc_board *board, const opened *own, uid_t uid)
 {
     for (int i = 0; i < MC_N_SLOTS; i++)

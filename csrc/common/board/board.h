@@ -4,7 +4,7 @@
 
 #include "common/mpicoloc.h"
 
-/* Number of bubbles that the job in that slot is requested to run. */
+/* Number of bubbles that the request asks the job in that slot to run. */
 static inline int mc_press_share(const mc_press_request *request, int i_slot)
 {
     return (int)(request->shares[i_slot / 8] >> (i_slot % 8 * 8) & 0xff);
@@ -17,7 +17,7 @@ static inline void mc_press_ask(mc_press_request *request, int i_slot, int n)
     request->n_bubbles += (uint64_t)n;
 }
 
-/* Whether the job in that slot is not paused in a shutter. */
+/* Whether the reserved shutter spares the job in that slot, that is, does not pause it. */
 static inline int mc_is_spared(const mc_reservation *reservation, int i_slot)
 {
     return (int)(reservation->spared >> i_slot & 1);
@@ -38,13 +38,13 @@ int mc_board_open(mc_board **out);
 /* Unmap the board, which also frees slots of this process that were not released. */
 void mc_board_unmap(mc_board *board);
 
-/* 1 while a job that joins now would find the mapped board. */
+/* 1 if a job that joined now would find the mapped board. */
 int mc_board_current(const mc_board *board);
 
-/* Reason why some jobs of the node may not be on the board; NULL if all are. */
+/* Reason why some jobs of the node may be missing from the board; NULL if none can be. */
 const char *mc_board_unseen(const mc_board *board);
 
-/* A number for each process, which distinguishes processes of different PID namespaces too. */
+/* A number that identifies a process, even among processes of different PID namespaces. */
 uint64_t mc_board_owner(int pid, uint64_t start_ticks);
 
 /* Claim a free slot for a job that joins now. The job owns the slot until it is released or the process ends. */
@@ -57,7 +57,7 @@ void mc_board_remove_if_empty(void);
 /* Get the live jobs, in slot order; returns their number. */
 int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out);
 
-/* The longest period that any job wants, so that all readers of a board compute the same grid. */
+/* The longest period that any job wants: with it, all readers of a board compute the same grid. */
 uint64_t mc_board_period(mc_board *board, const mc_neighbour *live, int n_live, uint64_t at_least_ns);
 
 /* Name of the job that owns the slot now. */
@@ -69,7 +69,7 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out);
 
 /* Store a booking; if its t0 is 0, remove the booking. */
 void mc_slot_book(mc_slot *slot, const mc_booking *booking);
-/* MC_E_GONE: there is no booking, or it is not plausible. */
+/* MC_E_GONE: there is no booking, or its times are not plausible. */
 int mc_slot_booking(mc_slot *slot, mc_booking *out);
 
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack);
@@ -85,8 +85,8 @@ static inline uint64_t mc_scattered(uint64_t i)
     return x ^ x >> 31;
 }
 
-/* Instant i of the grid that all jobs share. Each instant is shifted by up to 0.3 periods, equally for all jobs:
-   otherwise a job whose iteration time divides the period would have every shutter at the same point of its
+/* Instant i of the grid that all jobs share. Each instant is shifted by up to 0.3 periods, equally for all jobs.
+   Without the shift, a job whose iteration time divides the period would have every shutter at the same point of its
    iteration. */
 uint64_t mc_instant_ns(uint64_t i_instant, uint64_t period_ns);
 

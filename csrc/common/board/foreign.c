@@ -39,7 +39,7 @@ static int may_live(const slot_head *slot, uint64_t quiet_ns)
     return slot->owner != 0 && (owner_alive(slot->owner) || (quiet_ns && slot->heartbeat + quiet_ns > mc_now_ns()));
 }
 
-/* Demands a live owner and a recent heartbeat: any user can write a file that names some live process. */
+/* Requires both a live owner and a recent heartbeat, because any user can write a file that names some live process. */
 static int lives(const slot_head *slot, uint64_t quiet_ns)
 {
     uint64_t now = mc_now_ns();

@@ -77,8 +77,9 @@ int mc_board_socket_make(int *listener)
     return status;
 }
 
-/* Whether a connection is to this user or root. Another user's descriptor can be on a file system that this user
-   serves, where even close() may block; and a user who gets the listening socket can shut it down for all. */
+/* Whether the process at the other end belongs to this user or root. A stranger's descriptor can be on a file system
+   that the stranger serves, where even close() may block. And a stranger who gets the listening socket can shut it down
+   for all. */
 static int is_trusted(int connection, uid_t *uid)
 {
     struct ucred peer;
@@ -156,7 +157,8 @@ int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms, uid_t *strang
 
 /* ---- answering ---- */
 
-/* Most connections with unread descriptors: these count against the user's limit, which other programs also need. */
+/* Largest number of connections with unread descriptors: such descriptors count against a limit that all programs of
+   the user share. */
 enum { N_UNREAD = 8 };
 
 typedef struct server {
@@ -202,7 +204,7 @@ static void give(int to, const server *own)
 }
 
 /* Answer all waiting connections. Returns 0 if the socket is unusable. Other listeners may take a connection first or
-   make accept() block, so no other thread ever waits for this one. */
+   make accept() block, so other threads must never wait for this one. */
 static int give_all(server *own)
 {
     for (int i = 0; i < BACKLOG; i++) {

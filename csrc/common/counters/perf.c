@@ -77,7 +77,8 @@ int mc_group_open(mc_group *group, int tid, int is_pinned)
         if (group->fds[i] < 0)
             return close_again(group);
     }
-    /* Enable all at once: an event added to a counting group may not count until its thread is scheduled again. */
+    /* Enable all events at once: an event added to a counting group may not count before its thread is scheduled
+       again. */
     return ioctl(group->fds[0], PERF_EVENT_IOC_ENABLE, 0) == 0 ? MC_OK : close_again(group);
 }
 

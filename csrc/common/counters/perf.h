@@ -6,7 +6,7 @@
 
 enum {
     MC_N_EVENTS = 2,
-    MC_LOST_NS = 1000000, /* a group that was not on the counters for longer than this shares them with others */
+    MC_LOST_NS = 1000000, /* a group that was off the counters for longer takes turns with others */
 };
 
 /* The two events of one thread, read together. */

@@ -175,8 +175,8 @@ void mc_pmu_forget(void)
     errno = saved_errno;
 }
 
-/* Try all events, even if the kernel refuses some now: that can change later, and a filter's reaction does not depend
-   on the event. Page faults can be counted without a PMU too. */
+/* Try all events, even those that the kernel refuses now: it may allow them later, and a filter does not distinguish
+   events. Page faults can be counted without a PMU too. */
 static void try_usual(void)
 {
     mc_pmu_row row;

@@ -1,4 +1,4 @@
-/* Hardware events of a rank, counted over its whole run. These are features of the job, not a meter. */
+/* Hardware events of a rank, counted over its whole run. They describe the job; no meter uses them. */
 #ifndef MPICOLOC_PMU_H
 #define MPICOLOC_PMU_H
 
@@ -8,9 +8,9 @@
    because it may rely on exclusive use of them. */
 int mc_pmu_is_wanted(void);
 
-/* Count the events that MPICOLOC_COUNTERS names and the kernel allows: for the calling thread, and for all threads and
-   processes that it starts. Call it after the keeper was started: otherwise the keeper would be counted too, and only
-   the keeper knows whether counting is safe. */
+/* Count the events that MPICOLOC_COUNTERS names and the kernel allows, in the calling thread and in all threads and
+   processes that it starts. Call it after starting the keeper, which must not be counted, and which alone knows whether
+   counting is safe. */
 void mc_pmu_start(void);
 
 /* Write the counts into the segment, and stop counting. */
@@ -19,8 +19,8 @@ void mc_pmu_stop(mc_segment *segment);
 /* In a forked child: forget the descriptors, which are copies. The child's work still counts for its parent. */
 void mc_pmu_forget(void);
 
-/* 1 if no system-call filter (seccomp) kills a process for calling these functions, whether or not the kernel refuses:
-   a forked child tries all calls. Use it only in our own processes: an application could wait for the child. */
+/* 1 if no system-call filter (seccomp) kills a process for calling these functions, even if the calls fail. A forked
+   child tries all calls. Use it only in our own processes: an application could wait for the child. */
 int mc_pmu_is_safe(void);
 
 #endif

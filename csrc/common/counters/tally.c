@@ -44,7 +44,7 @@ static void unmap_pages(void)
 }
 
 #ifdef MC_HAS_RDPMC
-/* Read a counter as described in linux/perf_event.h. Returns 0 if the event is not on a counter, or takes turns. */
+/* Read a counter as described in linux/perf_event.h. Returns 0 if the event is not on a counter, or has to share it. */
 static int read_page(const volatile struct perf_event_mmap_page *page, uint64_t *count)
 {
     uint32_t lock, index;
@@ -143,9 +143,9 @@ static int read_own(mc_ipc *out)
     return 0;
 }
 
-/* Store the odd sequence number first. The caller's next stores must come after the even number, which a plain store
-   could overtake on Arm. The load orders them: it waits for the even store (LDAR for STLR), and later accesses wait for
-   the load. */
+/* Store the odd sequence number first. The caller's next stores must come after the store of the even number, but on
+   Arm a plain store could overtake it. The load keeps the order: it waits for the store of the even number (LDAR for
+   STLR), and later accesses wait for the load. */
 static void publish(mc_tally *tally, mc_tally *next)
 {
     /* The number is odd already if a signal handler of the application jumped out of this function. */

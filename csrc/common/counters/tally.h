@@ -1,4 +1,5 @@
-/* A thread's own hardware counts: it reads its counters where MPI calls begin and end, while the node agent counts. */
+/* A thread's own hardware counts. During the agent's measurements, the thread reads its counters when an MPI call
+   begins or ends. */
 #ifndef MPICOLOC_TALLY_H
 #define MPICOLOC_TALLY_H
 

@@ -57,7 +57,7 @@ static uint64_t sum(const parts *p, int n)
     return total;
 }
 
-/* Note a collective for the traffic between ranks: the whole buffer, or one rank's part of it. */
+/* Record a collective for the traffic between ranks. whole_bytes: the whole buffer, or one rank's part of it. */
 static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MPI_Datatype type)
 {
     v->collective = mc_ranks_of_comm(comm);
@@ -66,14 +66,14 @@ static void note(mc_volume *v, MPI_Comm comm, int root, uint64_t whole_bytes, MP
     v->item_bytes = mc_bytes(1, type);
 }
 
-/* Note a rooted collective. On an intercommunicator only the ranks outside the root's group note it. */
+/* Record a rooted collective. On an intercommunicator only the ranks outside the root's group record it. */
 static void note_rooted(mc_volume *v, MPI_Comm comm, int root, enum role role, uint64_t whole_bytes, MPI_Datatype type)
 {
     if (role == ROLE_LEAF || !ranks_of(comm)->is_inter)
         note(v, comm, root, whole_bytes, type);
 }
 
-/* Note a collective in which the sizes of the ranks' parts differ. */
+/* Record a collective in which the sizes of the ranks' parts differ. */
 static void note_uneven(mc_volume *v, MPI_Comm comm, uint64_t whole_bytes, uint64_t own_bytes, MPI_Datatype type)
 {
     note(v, comm, -1, whole_bytes, type);
@@ -156,7 +156,7 @@ void mc_volume_allgather(mc_volume *v, int in_place, long long scount, MPI_Datat
     uint64_t each_bytes = mc_bytes(rcount, rtype);
     v->sent_bytes = in_place ? each_bytes : mc_bytes(scount, stype);
     v->recv_bytes = each_bytes * (uint64_t)ranks_of(comm)->n_ranks;
-    if (ranks_of(comm)->is_inter) /* note what the local group sends */
+    if (ranks_of(comm)->is_inter) /* record the data that the local group sends */
         note(v, comm, -1, v->sent_bytes, stype);
     else
         note(v, comm, -1, each_bytes, rtype);
@@ -250,8 +250,8 @@ void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype 
     note(v, comm, -1, v->recv_bytes, type);
 }
 
-/* Bytes that one neighbour gets. Beyond the open edge of a grid (MPI_PROC_NULL) the buffers have a part, but no message
-   is sent. */
+/* Bytes that one neighbour gets. For a neighbour beyond the open edge of a grid (MPI_PROC_NULL), the buffers have a
+   part, but no message is sent. */
 static uint64_t give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
 {
     if (neighbour == MPI_PROC_NULL)
@@ -260,7 +260,7 @@ static uint64_t give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint6
     return bytes;
 }
 
-/* Bytes to or from neighbour i; one_bytes for each if p is NULL. */
+/* Bytes to or from neighbour i; one_bytes if p is NULL. */
 static uint64_t neighbour_bytes(const parts *p, int i, uint64_t one_bytes)
 {
     return p != NULL ? bytes_at(p, i) : one_bytes;

@@ -17,7 +17,7 @@ MC_OP_TABLE(static, matched, N_MATCHED_BUCKETS);
 
 /* ---- begin ---- */
 
-/* Count an operation whose completion will not be seen with its posted bytes. */
+/* The operation's completion will not be seen, so count its posted bytes. */
 static void count_as_posted(mc_volume *v, const mc_op *op)
 {
     if (op->kind == MC_OP_RECV)
@@ -101,7 +101,7 @@ void mc_volume_start(mc_volume *v, MPI_Request request)
     }
     mc_op left;
     if (mc_ops_any(&mc_under_way) && mc_op_take(&mc_under_way, key, UINT64_MAX, &left))
-        mc_ranks_release(left.ranks); /* left by an earlier operation with this handle, which failed */
+        mc_ranks_release(left.ranks); /* left by an earlier, failed operation with this handle */
     add_pending(v, key, op);
 }
 
@@ -281,7 +281,7 @@ static int class_of(int error)
 
 static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
 {
-    /* check only receives: Open MPI does not write this field of the status for file accesses */
+    /* only for receives: Open MPI does not write this field of a file access's status */
     if (op->kind == MC_OP_RECV && mc_status_is_cancelled(status))
         return;
     uint64_t bytes = mc_status_bytes(status);

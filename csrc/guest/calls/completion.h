@@ -5,8 +5,8 @@
 #include "guest/calls/volume.h"
 
 enum {
-    MC_N_OWN = 64, /* most requests for which a call uses the stack only */
-    MC_N_FEW = 8,  /* most requests for which mc_completion_note serves */
+    MC_N_OWN = 64, /* a call with at most so many requests needs only the stack */
+    MC_N_FEW = 8,  /* mc_completion_note handles at most so many requests */
 };
 
 #ifdef MC_HAS_FORTRAN
@@ -18,7 +18,7 @@ enum { MC_F_STATUS_BYTES = sizeof(MPI_Status) };
 typedef struct mc_completion {
     uint64_t n;      /* requests to examine after the call; 0: no request in the table */
     uint64_t before; /* only older rows of the table can complete in this call */
-    uint64_t *keys;  /* handles before the call, which replaces them */
+    uint64_t *keys;  /* handles saved before the call, because the call replaces them */
     mc_handles requests;
     const void *statuses; /* NULL: unknown */
     uint64_t own_keys[MC_N_OWN];

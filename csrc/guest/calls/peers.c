@@ -1,4 +1,4 @@
-/* Translation of ranks of any communicator to ranks of the application's world. */
+/* Translation of ranks in any communicator to ranks in the application's world. */
 #include "guest/calls/peers.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@ MC_OP_TABLE(static, wins, N_WIN_BUCKETS);
 _Atomic uint64_t mc_ranks_generation = 1;
 __thread mc_last_ranks mc_last_comm, mc_last_win;
 
-/* Shared by all communicators with the same rank order as the world. Never freed, so users are not counted. */
+/* Shared by all communicators with the same rank order as the world. Never freed, so its references are not counted. */
 static mc_ranks whole_world = {.n_users = 1, .n_ranks = INT_MAX, .is_world = 1};
 
 static MPI_Group group_of(MPI_Comm comm, int is_remote)
@@ -186,7 +186,7 @@ static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
 }
 
 /* If two threads add the same communicator at once, it gets two rows, which are removed together. If the table is full,
-   the thread computes the ranks again each time. */
+   the thread recomputes the ranks whenever they are not in its cache. */
 static void keep_new(mc_op_table *table, mc_last_ranks *last, uint64_t key, mc_ranks *ranks)
 {
     mc_op op = {.ranks = ranks};

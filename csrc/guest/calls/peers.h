@@ -14,8 +14,8 @@ typedef struct mc_ranks {
     int n_ranks;           /* of the remote group, if there is one */
     int n_local, own_rank; /* in the local group */
     int is_inter;
-    int is_world;                     /* ranks equal world ranks */
-    int *world_ranks;                 /* otherwise: world rank of each rank, -1 outside the world; NULL: unknown */
+    int is_world;                     /* each rank equals its world rank */
+    int *world_ranks;                 /* else: world rank of each rank, -1 outside the world; NULL: unknown */
     struct mc_neighbours *neighbours; /* of a communicator with a topology; NULL until first needed */
     uint64_t group;                   /* hash of the members; 0 until first needed (matrix.c) */
     struct mc_ranks *own_side;        /* of an intercommunicator: the local group */

@@ -70,7 +70,8 @@ static place reserve_near(mc_op_table *table, uint64_t home)
     return (place){NULL, NULL};
 }
 
-/* Bit i is set if key i of the bucket is equal. There is no branch per key, because most lookups find nothing. */
+/* Returns a mask: bit i is set if key i of the bucket equals `key`. There is no branch per key, because most lookups
+   find nothing. */
 static inline unsigned where(const mc_op_bucket *bucket, uint64_t key)
 {
     unsigned bits = 0;

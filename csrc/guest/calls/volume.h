@@ -1,5 +1,5 @@
-/* Bytes that a call moves for this rank. They are computed from the call's arguments, the send and receive buffers,
-   and do not depend on the library's algorithm. Arguments that MPI defines as not significant are never read. */
+/* Bytes that a call moves for this rank. They are computed from the send and receive buffers in the call's arguments,
+   so they do not depend on the library's algorithm. Arguments that MPI defines as not significant are never read. */
 #ifndef MPICOLOC_VOLUME_H
 #define MPICOLOC_VOLUME_H
 
@@ -24,16 +24,16 @@ struct mc_volume {
     mc_frame *frame;
     mc_ranks *collective; /* ranks of a collective; NULL for other calls */
     int root;             /* root's rank in `collective` (on an intercommunicator: in the remote group), -1: none */
-    uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's own bytes where parts differ */
+    uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's bytes if the parts differ in size */
     uint64_t item_bytes;             /* size of the datatype */
-    int is_kept;                     /* a persistent operation, which moves nothing until it is started */
+    int is_kept;                     /* 1: a persistent operation, which moves nothing until it is started */
     struct mc_kept *kept;            /* persistent collectives: data that each start counts */
 };
 
 enum { /* kinds of mc_op */
        MC_OP_NONE,
        MC_OP_RECV,
-       MC_OP_WHOLE_RECV, /* counts as posted, from the named peer, because its status is not usable */
+       MC_OP_WHOLE_RECV, /* counted as posted, from the peer named in the call, because its status is not usable */
        MC_OP_READ,
        MC_OP_WRITE,
        MC_OP_SEND,  /* persistent */
@@ -70,28 +70,28 @@ void mc_record_moved(mc_frame *frame, mc_volume *v);
 void mc_record_collective(const mc_volume *v);
 /* Record the bytes that this rank sends to rank i of a communicator in a collective whose parts differ. */
 void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
-/* Keep a persistent collective, to record it at each start. NULL: it moves nothing. */
+/* Keep a persistent collective, to record it at each start. Returns NULL if the collective moves nothing. */
 struct mc_kept *mc_keep_collective(mc_volume *v);
 void mc_kept_start(const struct mc_kept *kept, mc_volume *v);
 void mc_kept_free(struct mc_kept *kept);
 
-/* Record that a receive completed in this call, with so many bytes from rank `source` of a communicator. */
+/* Record that a receive of so many bytes from rank `source` of a communicator completed in this call. */
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);
 
 /* Item i of an array argument as a C handle. */
 MPI_Datatype mc_type_at(mc_handles types, int i);
 MPI_Request mc_request_at(mc_handles requests, int i);
 
-/* Keep a persistent request when it is created. Sends and collectives count when they are started, receives when they
-   complete. */
+/* Keep a persistent request when it is created. Sends and collectives are counted when they are started, receives when
+   they complete. */
 void mc_persistent_keep(MPI_Request request, mc_volume *v);
 
 /* Record that the call posted a receive or file access, which `request` completes. */
 void mc_request_began(mc_volume *v, MPI_Request request);
 void mc_volume_done(mc_volume *v);
 
-/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill the
-   pending fields, for mc_request_began or mc_persistent_keep. in_place: this buffer is MPI_IN_PLACE. wide: the counts
-   are MPI_Count, not int. */
+/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill in the
+   pending fields, which mc_request_began or mc_persistent_keep reads. in_place: this buffer is MPI_IN_PLACE. wide: the
+   counts are MPI_Count, not int. */
 
 #endif

@@ -111,8 +111,8 @@ static int word_is(uint64_t address, const uint64_t expected[])
 }
 
 /* Remove all jumps. A jump that cannot be removed now stays in the table for the next try. Rows do not move, because
-   another thread may fork, and the child reads them. Rights change only on pages that still hold a jump of ours:
-   another object may have been mapped there. */
+   another thread may fork, and the child reads them. Change access rights only on pages that still hold one of our
+   jumps: on other pages another object may have been mapped. */
 static void take_back(void)
 {
     uint64_t page = 0;
@@ -182,7 +182,7 @@ static int write_jump(const mc_patch *patch)
 static int write_jumps(void)
 {
     uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
-    for (uint64_t i = 0; i < n; i++) /* check all before the first jump, which would look like different code */
+    for (uint64_t i = 0; i < n; i++) /* check all places first: a jump already written would look like changed code */
         if (!is_same_code(&counting->patches[i]))
             return 0;
     for (uint64_t i = 0; i < n; i++)
@@ -220,10 +220,10 @@ static int map_stubs(mc_stub_page *page)
     return 1;
 }
 
-/* ---- the lease: how long the code may stay patched unless the agent, which may have been killed, renews it. A kernel
-   timer ends it even if the program makes no MPI calls. The timer's signal goes to one particular thread: a signal to
-   the process could be taken by the thread with which the C library waits for the application's timers, because that
-   thread uses the same signal. ---- */
+/* ---- the lease: the time for which the code may stay patched unless the agent renews the lease, as the agent may have
+   been killed. A kernel timer ends the lease even if the program makes no MPI calls. The timer's signal goes to one
+   particular thread: a signal to the process could go to the thread in which the C library waits for the application's
+   timers, because that thread awaits the same signal. ---- */
 
 /* The kernel's struct sigevent: the C library's name for the field with the thread's ID differs between versions. */
 typedef struct kernel_sigevent {
@@ -237,7 +237,7 @@ enum { TO_ONE_THREAD = 4 };
 static int timer;
 static int has_timer;
 
-/* Set the timer to until_ns. Does nothing if the lease has ended meanwhile. */
+/* Set the timer to until_ns. Does nothing if the lease has ended in the meantime. */
 static void extend_lease(uint64_t until_ns)
 {
     struct itimerspec when;
@@ -490,7 +490,7 @@ void mc_patch_register_thread(void)
 void mc_patch_open(mc_segment *segment)
 {
     const char *meter = mc_option_text(MC_OPT_METER);
-    /* Jobs with other meters skip this. With `auto` the meter may turn out to be ipc; then it costs one system call. */
+    /* Jobs with other meters skip this. With `auto` the meter may turn out to be ipc, which wastes one system call. */
     if (meter && strcmp(meter, "auto") != 0 && strcmp(meter, "count") != 0)
         return;
     /* A system-call filter could kill the process for a call that the program itself never makes. */

@@ -16,8 +16,8 @@ void mc_patch_close(void);
 /* Restore all code in a forked child, which has inherited the jumps and is not measured. */
 void mc_patch_forget(void);
 
-/* Restore all code if the agent has not renewed its lease. Other threads run meanwhile, as at the rank's end. Called in
-   MPI calls. Returns the time of the next check, 0 if none is needed. */
+/* Restore all code if the agent has not renewed its lease. Called in MPI calls; other threads keep running, as at the
+   rank's end. Returns the time of the next check, 0 if none is needed. */
 uint64_t mc_patch_check_lease(uint64_t now);
 /* In the gate's handler, when the lease's timer expires: check the lease, and set the timer for the next check. */
 void mc_patch_obey_lease(void);
@@ -28,7 +28,7 @@ int mc_patch_is_asked(void);
 void mc_patch_take_part(void);
 /* In the gate's handler: let the agent read the counters of this thread and, on its request, the rank's memory. */
 void mc_patch_register_thread(void);
-#else /* no patches on other processors */
+#else /* other processor architectures: no patches */
 #define mc_patch_open(segment) ((void)(segment))
 #define mc_patch_close() ((void)0)
 #define mc_patch_forget() ((void)0)

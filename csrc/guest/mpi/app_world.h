@@ -9,7 +9,7 @@ extern int mc_is_swapped;
 extern int mc_has_begun; /* MPI_Init or MPI_Session_init was called */
 extern MPI_Comm mc_app_world;
 
-void mc_begin_partitioned(void); /* with Open MPI the coordinator ends the job, or the ranks would wait forever */
+void mc_begin_partitioned(void); /* Open MPI: let the coordinator end the job, whose ranks would wait forever */
 
 #ifdef MC_HAS_FORTRAN
 /* Both worlds as Fortran integers, filled by mc_after_init; -1 before. */

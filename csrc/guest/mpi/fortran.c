@@ -72,8 +72,8 @@ void *mc_f_own_status(void *status, MPI_Fint *own)
     return mc_f_is_ignored(status) ? own : status;
 }
 
-/* Where an INTEGER is an int, both languages have the same layout. The status is still copied, because the program's
-   array may be aligned for INTEGERs only. */
+/* If an INTEGER is as large as an int, statuses have the same layout in both languages. The status is still copied,
+   because the program's array may be aligned for INTEGERs only. */
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status)
 {
     if (sizeof(MPI_Fint) == sizeof(int))

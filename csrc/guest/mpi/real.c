@@ -82,8 +82,7 @@ void *mc_find(const char *name)
     X(errors_return, "ompi_mpi_errors_return", MPI_ERRORS_RETURN)
 
 #ifdef OPEN_MPI
-/* Find data in the executable first: unlike functions, data may have been copied there, and then that address
-   counts. */
+/* Search the executable first: unlike functions, data may have been copied into it, and then only the copy is used. */
 static void *find_data(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);
@@ -131,8 +130,8 @@ int mc_resolve(void *slot, const char *name)
     return 1;
 }
 
-/* A tool between this library and MPI defines the name without P. If MPI was loaded with RTLD_LOCAL, there is no such
-   tool. */
+/* A tool between this library and MPI defines the name without P. There is no such tool if MPI was loaded with
+   RTLD_LOCAL. */
 int mc_resolve_next(void *slot, const char *name)
 {
     void *real = NULL;

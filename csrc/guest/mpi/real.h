@@ -33,10 +33,10 @@ int mc_resolve(void *slot, const char *name);
 /* mc_resolve for a pointer of mc_next. name: with the P. */
 int mc_resolve_next(void *slot, const char *name);
 
-/* Address of a symbol of the MPI library, also if the program loaded the library with RTLD_LOCAL. NULL: not found. */
+/* Address of a symbol of the MPI library, even if the program loaded the library with RTLD_LOCAL. NULL: not found. */
 void *mc_find(const char *name);
 
-int mc_is_mpi_file(const char *path); /* by the file's name; 0 for this library and for tools */
+int mc_is_mpi_file(const char *path); /* judged by the file's name; 0 for this library and for tools */
 
 /* 1 if the address is in a library of MPI itself. Covers libraries loaded before mc_find_libraries is called. */
 int mc_is_library(const void *address);
@@ -45,7 +45,7 @@ void mc_find_libraries(void);
 /* 1 if the MPI library in this process is of the family that this shim was built for. */
 int mc_library_fits(void);
 
-/* Return value of a call to a function that the running library lacks. */
+/* Error code for calls of functions that the running library lacks. */
 int mc_missing(void);
 
 /* Atomic, because the first thread that needs a pointer stores it while others may read it. */

@@ -1,5 +1,5 @@
-/* Fields of a status. Those beyond MPI's three are public in the ABIs of MPICH and Open MPI and are read directly: a
-   library call for each receive would cost more than everything else. */
+/* Fields of a status. Fields beyond MPI's three are public in the ABIs of MPICH and Open MPI. They are read directly,
+   because a library call for each receive would cost more than everything else. */
 #ifndef MPICOLOC_STATUS_H
 #define MPICOLOC_STATUS_H
 

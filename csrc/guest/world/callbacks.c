@@ -16,7 +16,7 @@ static MPI_Comm shown(MPI_Comm comm)
     return mc_is_swapped && comm == mc_app_world ? mc_known.world : comm;
 }
 
-/* ---- error handlers: MPI passes them no user data, so each handler gets one of a fixed set of callers ---- */
+/* ---- error handlers: MPI passes them no user data, so a fixed set of callers serves one handler each ---- */
 
 typedef void (*handler)(MPI_Comm *, int *, ...);
 
@@ -221,7 +221,8 @@ void mc_keyval_given(void *copy, void *drop, void *extra, void *site)
 #endif
 }
 
-/* mc_keyval_given for MPI_Keyval_create, only in C: in Fortran its extra state is a smaller integer. */
+/* mc_keyval_given for MPI_Keyval_create in C. Its Fortran counterpart is not handled, because there the extra state is
+   a smaller integer. */
 void mc_old_keyval_given(void *copy, void *drop, void *extra, void *site)
 {
     if (site != NULL && !mc_is_library(site))

@@ -1,5 +1,5 @@
 /* Guard against the wrong MPI family. A shim preloaded into a program of another family would truncate that family's
-   handles. So before main, it restarts such a program without the shim. */
+   handles. So before main, the shim restarts such a program without itself. */
 #define _GNU_SOURCE
 #include "guest/hooks.h"
 #include "guest/mpi/real.h"

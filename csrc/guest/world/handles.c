@@ -1,7 +1,7 @@
 /* Wrappers for programs that get MPI's functions from a library handle (dlopen and dlsym: Julia, numba, ctypes), or
    load a library that prefers its own dependencies (RTLD_DEEPBIND). Without wrappers they would see the launcher's
-   world, which contains the coordinator. In a dlmopen namespace wrappers are not possible: there the coordinator is
-   notified and ends the job, whose ranks would otherwise wait for it forever. */
+   world, which contains the coordinator. In a dlmopen namespace wrappers are not possible. The coordinator is then
+   notified and ends the job, whose ranks would otherwise wait for the coordinator forever. */
 #define _GNU_SOURCE
 #include "guest/mpi/real.h"
 #include "guest/world/launch.h"
@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #define MC_EXPORT __attribute__((visibility("default")))
-/* The C library derives RTLD_NEXT, $ORIGIN and the namespace from its caller's address. This must be the program's, so
-   we jump to the C library's functions instead of calling them, also in builds without optimization. */
+/* The C library derives RTLD_NEXT, $ORIGIN and the namespace from its caller's address. The caller must be the program,
+   so we jump to the C library's functions instead of calling them, even in builds without optimisation. */
 #ifdef __clang__
 #define MC_JUMPS
 #define MC_JUMP_TO __attribute__((musttail)) return
@@ -147,7 +147,7 @@ static void bind_calls(const struct link_map *map)
     bind_entries(map, data, data ? data_bytes / sizeof *data : 0, symbols, names);
 }
 
-/* Redirect every library loaded from a file; those in the global scope use the wrappers already. */
+/* Redirect every library loaded from a file; libraries in the global scope use the wrappers already. */
 static void bind_libraries(void *handle)
 {
     struct link_map *map = NULL;

@@ -74,9 +74,9 @@ static int is_rank_of_ours(int pid)
     return is_rank && is_ours;
 }
 
-/* Walk up the ancestors. `wrap` noted its process ID, which exec keeps. A launcher below that process started another
-   job; shells below it are only part of how the application starts. If the walk ends before that process, for example
-   in a container, trust the environment. */
+/* Walk up the ancestors. `wrap` noted its process ID, which exec keeps. A launcher below that process has started
+   another job, whereas shells below it only help to start the application. If the walk ends before that process, for
+   example in a container, trust the environment. */
 static void look_up(void)
 {
     static const char *const proxies[] = {"hydra_pmi", "pmi_proxy", NULL};
@@ -88,7 +88,7 @@ static void look_up(void)
         if (proxy_pid == 0 && begins_with(name, proxies))
             proxy_pid = pid;
         if (is_launcher(name)) {
-            /* Take the topmost: a rank itself, or its parent, may have a launcher's name. */
+            /* Take the topmost launcher: a rank itself, or its parent, may have a launcher's name. */
             launcher_pid = pid != (int)getpid() ? pid : 0;
             is_between |= wrap_pid > 0 && is_below;
         } else if (launcher_pid) {
@@ -221,7 +221,7 @@ static int has_begun_everywhere(int fd, int *i)
 }
 
 /* MPICH 5 finds the processes of its node by a name that is the same in every round, and does not check whether all
-   have left the previous round. A process that comes too early would wait forever. */
+   have left the previous round. A process that begins a round too early would wait forever. */
 void mc_await_others(void)
 {
     int never = 0, i = 0;

@@ -23,12 +23,12 @@ const char *mc_given_key(void);
    "session" and the round into the file <key>.init. A round is one use of MPI: sessions allow several in turn. */
 void mc_announce(const char *how);
 void mc_next_round(void);
-void mc_announce_off(void); /* make the file <key>.off: recording is switched off in a rank of this node */
-/* Make the file <key>.<what>, at which the coordinator ends the job. "past": a rank has a second MPI, which this
-   library cannot see. "forked": a child of a rank is in MPI_Finalize. "partitioned": a rank waits for the
+void mc_announce_off(void); /* make the file <key>.off, which says that a rank of this node does not record */
+/* Make the file <key>.<what>: when it appears, the coordinator ends the job. "past": a rank has a second MPI, which
+   this library cannot see. "forked": a child of a rank is in MPI_Finalize. "partitioned": a rank waits for the
    coordinator. */
 void mc_announce_trouble(const char *what);
-int mc_is_announced(const char *how); /* 1 if a process of this node has announced it for this round */
+int mc_is_announced(const char *how); /* 1 if a process of this node has announced `how` for this round */
 
 /* Before MPI begins again: wait, within a limit, until every process of this node has ended the previous round. */
 void mc_await_others(void);

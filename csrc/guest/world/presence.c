@@ -33,7 +33,7 @@ static int n_times, session_pid;
 /* Number of ranks that the launcher started on this node; 0 if unknown. */
 static int n_started(void)
 {
-#ifdef OPEN_MPI /* a job of the other family may have started this one, so its variables may be inherited */
+#ifdef OPEN_MPI /* a job of the other MPI family may have started this one, which inherits its variables */
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE"};
 #else
     static const char *const names[] = {"MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"};
@@ -51,7 +51,7 @@ static int n_started(void)
 static void name_group(int launcher)
 {
     const char *job = getenv("PMIX_NAMESPACE");
-    size_t n = job ? strlen(job) : 0; /* the part that differs between jobs is at its end */
+    size_t n = job ? strlen(job) : 0; /* names of jobs differ at the end */
     snprintf(group, sizeof group, "%d-%d-%s", (int)geteuid(), launcher, n ? job + (n > N_JOB ? n - N_JOB : 0) : "");
     for (char *at = group; *at; at++)
         if (!isalnum((unsigned char)*at))
@@ -94,7 +94,7 @@ void mc_presence_tell(void)
 
 typedef struct found_ranks {
     const char *what;
-    int n, n_before; /* all; those with a lower process ID */
+    int n, n_before; /* number of all ranks found, and of those with a lower process ID */
 } found_ranks;
 
 /* Checks the owner, because any user can create files in the folder. */
@@ -129,7 +129,7 @@ static found_ranks look(const char *what)
     return found;
 }
 
-/* Sleep between polls, for longer the longer the wait has lasted: each poll of each rank reads the whole folder. */
+/* Sleep between polls. The pause grows with the time waited, because each poll of each rank reads the whole folder. */
 static void rest(uint64_t begin, uint64_t end)
 {
     int never = 0;
@@ -159,7 +159,8 @@ int mc_is_everywhere(void)
     uint64_t begin = mc_now_ns(), end = begin + WAIT_NS;
     if (!uses_presence_files())
         return 1;
-    /* If this rank has no file, the others report it as missing, so it must not wait for them in MPI. */
+    /* If this rank could not make its file, the others report it as missing, so this rank must not wait for them in
+       MPI. */
     int n_others = own_path[0] == '\0' ? 1 : n_wanted;
     found_ranks found = look("here");
     while (found.n < n_others && mc_now_ns() < end) {

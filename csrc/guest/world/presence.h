@@ -1,13 +1,14 @@
 /* Check that every rank of the node has this library. In MPI_Init the library makes collective calls, which would wait
-   forever for a rank without it. */
+   forever for a rank without the library. */
 #ifndef MPICOLOC_PRESENCE_H
 #define MPICOLOC_PRESENCE_H
 
-/* Before the real MPI_Init, from which no rank returns until all have entered it: leave a file for the other ranks. */
+/* Leave a file for the other ranks. Call this before the real MPI_Init, from which no rank returns until all have
+   entered it. */
 void mc_presence_tell(void);
 
-/* After MPI_Init: 0 if a rank of this node has left no file, which the first rank with a file reports to the user. 1 if
-   all have left files, or if this cannot be known. */
+/* After MPI_Init: 0 if a rank of this node has left no file; the first rank with a file then reports that to the user.
+   1 if all have left files, or if this cannot be known. */
 int mc_is_everywhere(void);
 
 /* After mc_is_everywhere: 1 if the ranks seen on this node are the whole world of n_ranks. */

@@ -31,7 +31,7 @@ static const uint64_t PATIENCE_NS = 10000000000;
 
 int mc_is_swapped, mc_has_begun;
 
-/* Size of the real world with its coordinators, 0 without coordinators; and the real ranks of the application. */
+/* Size of the real world if it contains coordinators, else 0; and the application's ranks in the real world. */
 static int real_size, app_size, *app_ranks;
 
 MPI_Comm mc_app_world;
@@ -88,8 +88,8 @@ static void note_real_ranks(MPI_Comm application, MPI_Comm real)
     MC_REAL(MPI_Group_free)(&of_real);
 }
 
-/* The world without coordinators, or MPI_COMM_NULL if that fails. The coordinators make the same call with colour 1.
-   Both worlds keep the order of the real ranks. */
+/* The world without coordinators, or MPI_COMM_NULL if that fails. The coordinators make the same call, but with colour
+   1. Both worlds keep the order of the real ranks. */
 static MPI_Comm split_world(MPI_Comm real)
 {
     int real_rank = 0;
@@ -130,7 +130,7 @@ static int end_world(MPI_Comm comm, int keyval, void *value, void *extra)
 }
 
 /* MPI_Finalize deletes the attributes of MPI_COMM_SELF, then those of MPI_COMM_WORLD. Under `wrap` the application's
-   world attributes are on another communicator, so a delete function on MPI_COMM_SELF frees that one. */
+   world is another communicator, so the delete function of an attribute of MPI_COMM_SELF frees that communicator. */
 static void end_world_with_self(void)
 {
     int keyval;
@@ -209,7 +209,7 @@ static void read_library_version(char *text)
     for (char *at = text; (at = strchr(at, '\t')) != NULL;)
         *at = ' ';
 #if !defined(OPEN_MPI) && !defined(MPICH_VERSION)
-    /* this shim numbers calls by another header than the library's own */
+    /* this shim's table of calls comes from another header than the library's own */
     size_t n = strlen(text);
     snprintf(text + n, MPI_MAX_LIBRARY_VERSION_STRING - n, ", standard ABI");
 #endif
@@ -225,9 +225,9 @@ static int have_all(void)
 }
 
 /* Warn if ranks are missing: a rank on a node to which the launcher did not pass LD_PRELOAD never makes the collective
-   calls. Such a call cannot be cancelled, but a waiting rank can report the cause. Skipped when one node has all ranks,
-   because MPI reuses this request object for the application's first request: MPI_Cancel of a send in MPICH 5.0.2 reads
-   the object's old contents and waits forever, where with a new object it would crash. */
+   calls. A collective call cannot be cancelled, but a waiting rank can report the cause. Skipped when one node has all
+   ranks, because the application's first request would reuse this request object. MPI_Cancel of a send in MPICH 5.0.2
+   reads the object's old contents: it waits forever, whereas with a new object it would crash. */
 static void wait_for_all_nodes(void)
 {
     MPI_Request request;
@@ -262,8 +262,8 @@ static uint64_t node_id(void)
     return id;
 }
 
-/* Not by MPI_Comm_split_type, which can separate ranks of one node: MPICH does that if PMI does not report the nodes.
-   The job would then be its own co-runner. */
+/* Do not use MPI_Comm_split_type, which can separate ranks of one node: MPICH does that if PMI does not report the
+   nodes. The job would then be its own co-runner. */
 static MPI_Comm ranks_of_node(int world_rank)
 {
     uint64_t id = node_id();
@@ -326,7 +326,8 @@ static void start(int is_wrapped)
     MC_REAL(MPI_Comm_free)(&local);
     if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
         mc_pmu_start();
-    /* Read the resources used only here: in MPI_Init ranks sleep thousands of times while they wait for each other. */
+    /* Read the used resources after the waits above: in MPI_Init ranks sleep thousands of times while they wait for
+       each other. */
     if (mc_own_segment())
         mc_usage_read(&mc_own_segment()->used_at_init, 1);
 }
@@ -370,10 +371,10 @@ static int end(void)
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
-    /* The ranks sleep below. Before, let outstanding messages (buffered sends) move, which happens only in MPI
-       calls. */
+    /* Let outstanding messages (buffered sends) move before the ranks sleep below: messages move only in MPI calls. */
     MC_REAL(MPI_Barrier)(mc_app_world);
-    /* All ranks wait here: in MPI_Finalize, where they would wait for the first rank, many libraries spin. */
+    /* All ranks wait here, because otherwise they would wait for the first rank in MPI_Finalize, where many libraries
+       spin. */
     if (is_kept)
         mc_keeper_wait_profile(key, is_node_first, world_rank == 0);
     return 1;
@@ -382,7 +383,8 @@ static int end(void)
 /* ---- sessions ---- */
 
 /* Programs with sessions have no MPI_COMM_WORLD. So when the application opens its first session, we open one too, with
-   a communicator of all processes. It is closed before the application's last session, so that MPI can shut down. */
+   a communicator of all processes. Our session is closed before the application's last session, so that MPI can shut
+   down. */
 #ifdef MC_HAS_SESSIONS
 
 /* Threads may open sessions at the same time: the first thread joins the job, and the others wait for it. */
@@ -607,7 +609,7 @@ void mc_hide_in_info(mc_handles at)
 
 /* ---- MPI_Init and the end ---- */
 
-/* Announce MPI_Init: the coordinator must not enter it if the application never does. */
+/* Announce MPI_Init, because the coordinator must not enter MPI_Init if the application never does. */
 void mc_before_init(void)
 {
     mc_has_begun = 1;
@@ -639,7 +641,7 @@ void mc_after_init(void)
         mc_app_world = mc_known.world;
         if (phase == BEFORE_INIT && !is_spawned && !mc_is_everywhere())
             phase = NOT_OURS;
-        if (phase == BEFORE_INIT) /* not if a session is or was recorded: then no rank waits */
+        if (phase == BEFORE_INIT) /* if a session is or was recorded, no rank waits here */
             wait_for_all_nodes();
     }
     begin(mc_app_world);
@@ -684,7 +686,7 @@ __attribute__((constructor)) static void note_pid(void)
 }
 
 /* 1 in the first rank of an MPI program that has never begun MPI. Shells carry the library too, but are not linked with
-   MPI. Under `wrap` this is 0, as the coordinator watches the announcements. */
+   MPI. Returns 0 under `wrap`, where the coordinator watches the announcements. */
 static int is_silent_rank(void)
 {
     const char *rank = getenv("OMPI_COMM_WORLD_RANK");
