@@ -53,7 +53,7 @@ COLUMNS = ["program", "what", "ranks", "threads", "runs", "changes of code", "pa
 FORMATS = [None, None, "{:d}", "{:d}", "{:d}", "{:,d}", "{:.1e}", None, "{:d}"]
 SHOWN = ("hpcc", "cp2k", "arrays", "exceptions", "leaps", "all")
 """Programs of the page, besides those that differ."""
-CAPTION = "Some programs, all whose results differ, and the sum over all:"
+CAPTION = "Some programs, every program whose results differ, and the sum over all:"
 TEXT = """Programs with short inputs run under `--meter count` with a test keeper that puts jumps to counters
 into up to 64 places of the hot code, different ones each time, and removes them within milliseconds; in every
 fourth run they stay. Exit code, output and all files are compared byte for byte with those of at least four

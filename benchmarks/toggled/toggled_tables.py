@@ -19,17 +19,17 @@ NAME = "accuracy-toggled"
 TEXT = ("""\
 Target and co-runner run under mpicoloc for {seconds:.0f} s. The co-runner's ranks are stopped and continued
 from outside at random, and run for two thirds of the time. *truth*: the target's steps (lines of output or
-MPI calls) per second while they are stopped over those while they run, in adjacent periods without shutters.
-*result*: the estimate of the meter that the profile reports; if that has no number, of another one that has.
+MPI calls) per second while they are stopped, divided by the same while they run, in adjacent periods without
+shutters. *result*: the estimate of the meter that the profile reports; if it has none, that of another meter.
 *agrees*: the truth lies in the estimate's interval, widened by the truth's own. *always 1*, *always the
-mean*: the errors of guessing 1, or the mean truth; a row with a larger error says nothing about its
+mean*: the errors of guessing 1 or the mean truth; a row with a larger error tells nothing about its
 pairs.""", """\
 Layouts: *apart*, one rank each on its own processor; *shared*, two ranks each, time-sliced on the same two;
 *threads*, likewise one rank of two threads; *apart-6*, six ranks each for 60 s on 12 of 16 processors
 (`--ranks 6`); *apart-7*, seven ranks each for 24 s on 16 processors (last-level cache of 300 MB, shared with
-other machines); *apart-7-long*, likewise for 60 s. There `write64` and its like are loops over so many
-megabytes a rank (`benchmarks/calls/sets.c`). Other meters have a row if it differs from *result* and has four
-estimates or more. All pairs and steps are in `benchmarks/results/accuracy-toggled.json`.""")  # fmt: skip
+other machines); *apart-7-long*, likewise for 60 s. Programs like `write64` loop over that many megabytes a
+rank (`benchmarks/calls/sets.c`). Other meters have a row if it differs from *result* and has four estimates
+or more.""")  # fmt: skip
 SUMMARY_SHOWN = list(range(12))
 """The page has the ranges of the last two columns in its sentences."""
 MIN_ESTIMATES = 4
