@@ -112,7 +112,7 @@ def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | N
         return None
     preferred = _EXTRA_OF_VERB.get(what)
     extra = preferred if preferred in candidates else candidates[0]
-    more = "" if extra == "all" else "; [all] is for every verb"
+    more = "" if extra == "all" else "; the extra [all] serves every verb"
     return EnvironmentFault(f"{what} needs {library}, which is not installed: {remedy(extra)}{more}")
 
 

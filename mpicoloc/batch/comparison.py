@@ -291,8 +291,8 @@ def check_names(names: Sequence[str], order_name: str) -> None:
             raise UsageError(f"--sharing names {name} twice")
     if set(names) - {"none"} and order_name not in SHARING_ORDERS:
         raise UsageError(
-            f"--sharing {','.join(names)} with --order {order_name}: jobs share in the orders "
-            f"{' and '.join(SHARING_ORDERS)} only; give one of these"
+            f"--sharing {','.join(names)} does not work with --order {order_name}: give one of the orders "
+            f"{' and '.join(SHARING_ORDERS)}"
         )
 
 

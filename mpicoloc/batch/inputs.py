@@ -147,7 +147,7 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
         more_cores = "" if (log.n_nodes[too_large] > 0).all() else "more --cores-per-node, "
         raise DataError(
             f"job {log.number[i]} needs {needed[i]:,} nodes of "
-            f"{counted(cores_per_node, 'core')}, the topology has "
+            f"{counted(cores_per_node, 'core')}, but the topology has "
             f"{n_nodes:,}; {len(too_large):,} of {len(log):,} jobs do not fit: give a larger --topology, "
             f"{more_cores}or --skip-larger"
         )

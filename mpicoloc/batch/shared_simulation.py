@@ -48,7 +48,7 @@ class Slowdowns:
         for name in ("believed", "true"):
             array = getattr(self, name)
             if array.shape != (n, n) or not ((array >= 1) & (array < np.inf)).all():
-                raise DataError(f"{name} slowdowns: need finite numbers >= 1 of shape {(n, n)}, got {array}")
+                raise DataError(f"{name} slowdowns must be finite, >= 1 and of shape {(n, n)}, got {array}")
 
 
 def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowdowns:

@@ -103,15 +103,15 @@ def is_comparison(args: argparse.Namespace) -> bool:
     """
     delays = args.utilisation is not None
     if args.against is not None and not delays:
-        raise UsageError("--against compares what jobs lose to links: give --utilisation too")
+        raise UsageError("--against compares the time lost to shared links: give --utilisation, too")
     if names_of(args) != ["none"]:
         return True
     others = (*(() if delays else _PROGRAM_FLAGS), *(() if args.page or delays else _PAGE_FLAGS))
     for flag in (*_SHARING_FLAGS, *others):
         if getattr(args, flag) not in (None, False):
             raise UsageError(
-                f"--{flag.replace('_', '-')} applies to jobs that share nodes: add --sharing blind, model or "
-                "service too"
+                f"--{flag.replace('_', '-')} applies only to jobs that share nodes: add --sharing blind, model "
+                "or service"
             )
     return args.page is not None or delays
 
@@ -145,7 +145,7 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     if not has_run.all():
         n = int((~has_run).sum())
         messages.note(
-            f"{args.log}: {counted(n, 'job')} without run time or processors left out: they never ran or "
+            f"{args.log}: left out {counted(n, 'job')} without run time or processors, which never ran or "
             "have not ended"
         )
     log = inputs.select(log, has_run)
@@ -154,7 +154,7 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
         fits = inputs.nodes_needed(log, n_cores) <= machine.n_nodes
         if not fits.all():
             messages.note(
-                f"{args.log}: {counted(int((~fits).sum()), 'job')} larger than the machine left out"
+                f"{args.log}: left out {counted(int((~fits).sum()), 'job')} larger than the machine"
             )
         log = inputs.select(log, fits)
     work = inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
@@ -183,10 +183,10 @@ def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, 
         return ()
     if args.sharing != "none":
         raise UsageError(
-            f"--partitions with --sharing {args.sharing}: jobs can share nodes only without partitions"
+            f"--partitions cannot be combined with --sharing {args.sharing}: leave out one of them"
         )
     if args.utilisation is not None:
-        raise UsageError("--partitions with --utilisation: links delay jobs only without partitions")
+        raise UsageError("--partitions cannot be combined with --utilisation: leave out one of them")
     try:
         with open(args.partitions, encoding="utf-8-sig", errors="replace") as file:
             text = file.read()
@@ -208,7 +208,7 @@ def _restricted(
         keep = partitions.takes(work, parts, of_job)
         if not keep.any():
             raise DataError(
-                f"{args.partitions}: its partitions allow none of the jobs: change MaxNodes or MaxTime"
+                f"{args.partitions}: all jobs exceed limits of their partitions: raise MaxNodes or MaxTime"
             )
         if not keep.all():
             left_out = counted(int((~keep).sum()), "job")

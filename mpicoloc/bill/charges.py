@@ -175,7 +175,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
     n_cores = job.n_cores if terms.n_cores is None else terms.n_cores
     wall_s = job.wall_s if terms.wall_s is None else terms.wall_s
     if n_cores < 0 or wall_s < 0:
-        raise DataError(f"{n_cores} cores and {wall_s} s cannot be charged: neither may be negative")
+        raise DataError(f"cannot charge {n_cores} cores for {wall_s} s: neither number may be negative")
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
     facts = {
         "file": file,
@@ -269,7 +269,7 @@ def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
         if paid.record is not None and is_paid(new, paid):
             raise Refused(
                 f"step {paid.record.name} was charged by Slurm's record as transaction {paid.transaction}, "
-                "which paid for this: refund that first"
+                "which has paid for this run: refund that transaction first"
             )
     return replace(charge, turn=(number, n_turns))
 

@@ -195,7 +195,7 @@ def _sensitivity_setup(args: argparse.Namespace, app: Sequence[str]) -> sensitiv
     mpirun = [*([f"--mpirun={args.mpirun}"] if args.mpirun else []),
               *(f"--mpirun-arg={x}" for x in args.mpirun_arg)]  # fmt: skip
     if args.way == "runs" and math.isfinite(args.seconds):
-        raise UsageError("--way runs compares whole runs: leave out --seconds")
+        raise UsageError("--seconds does not apply to --way runs, which compares whole runs: leave it out")
     if target.find(app, os.environ).abi == "openmpi" and not args.mpirun_arg:
         # Without these flags Open MPI binds ranks to processors outside the program's set.
         mpirun += [f"--mpirun-arg={word}" for word in ("--oversubscribe", "--bind-to", "none")]
@@ -277,7 +277,7 @@ def _cpus(flag: str, text: str | None, default: Sequence[int]) -> list[int]:
         raise UsageError(f"{flag} must be a list of processors such as 0-3,8, got {text!r}")
     if wrong := [cpu for cpu in found if cpu not in mine]:
         raise UsageError(
-            f"{flag}: processor {wrong[0]} is not among those of this process, {format_cpus(mine)}"
+            f"{flag}: this process may not use processor {wrong[0]}, but only {format_cpus(mine)}"
         )
     return found
 
@@ -285,10 +285,10 @@ def _cpus(flag: str, text: str | None, default: Sequence[int]) -> list[int]:
 def _app_cpus(args: argparse.Namespace, taken: Sequence[int]) -> list[int]:
     cpus = _cpus("--app-cores", args.app_cores, sorted(os.sched_getaffinity(0) - set(taken)))
     if not cpus:
-        raise UsageError("no processor is left for the program: give fewer --cores, or --app-cores")
+        raise UsageError("no processor is left for the program: give fewer --cores, or set --app-cores")
     if shared := set(cpus) & set(taken):
         raise UsageError(
-            f"--app-cores and --cores share processor {format_cpus(shared)}: give each processors of its own"
+            f"--app-cores and --cores both have processor {format_cpus(shared)}: name it in only one of them"
         )
     return cpus
 

@@ -115,7 +115,7 @@ def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
     """
     n = len(relative)
     if n < MIN_TURNS:
-        raise DataError(f"{n} turns were measured, {MIN_TURNS} needed: let it run longer")
+        raise DataError(f"{n} turns were measured, but {MIN_TURNS} are needed: let it run longer")
     alone_s = relative * busy_s
     value = float(busy_s.sum() / alone_s.sum())
     left = np.log((busy_s.sum() - busy_s) / (alone_s.sum() - alone_s))
@@ -135,7 +135,7 @@ def steady_slowdown_of(relative: Floats) -> Estimate:
 
     n = len(relative)
     if n < MIN_TURNS:
-        raise DataError(f"{n} turns were measured, {MIN_TURNS} needed: let it run longer")
+        raise DataError(f"{n} turns were measured, but {MIN_TURNS} are needed: let it run longer")
     logs, trim = -np.log(relative), (TRIM_FRAC, TRIM_FRAC)
     value = math.exp(float(trimmed_mean(logs, limits=trim)))
     low, high = (math.exp(end) for end in trimmed_mean_ci(logs, limits=trim, alpha=0.05))

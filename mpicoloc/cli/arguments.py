@@ -121,8 +121,8 @@ def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
             return run(args)
         except MemoryError as error:
             raise DataError(
-                f"the command takes more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
-                "files, or a part of the trace"
+                f"the command needs more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
+                "files, or only a part of the trace"
             ) from error
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
@@ -155,7 +155,7 @@ def write_figures(made: Sequence[Figure], folder: str, formats: Sequence[str]) -
     from mpicoloc.show import figures
 
     written = figures.save(made, folder, formats)
-    messages.note(f"{counted(len(made), 'figure')}, {counted(len(written), 'file')} in {folder}")
+    messages.note(f"{counted(len(made), 'figure')} written to {counted(len(written), 'file')} in {folder}")
 
 
 Number = TypeVar("Number", int, float)

@@ -147,7 +147,7 @@ def dispatch(argv: Sequence[str]) -> int:
 
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise UsageError(f"no verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
+        raise UsageError(f"unknown verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
     parser, called = build_parser(verb)
     prepare = getattr(load_verb(verb), "prepare_argv", None) if verb else None
     args, unknown = parser.parse_known_args([argv[0], *prepare(argv[1:])] if prepare else argv)

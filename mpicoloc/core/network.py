@@ -206,7 +206,7 @@ def total(n_ranks: int, parts: list[Traffic]) -> Traffic:
     """
     for part in parts:
         if part.n_ranks != n_ranks:
-            raise DataError(f"traffic of {part.n_ranks} and of {n_ranks} ranks cannot be added up")
+            raise DataError(f"traffic of jobs of {part.n_ranks} and {n_ranks} ranks cannot be added up")
     if not parts:
         return Traffic.empty(n_ranks)
     keys = np.concatenate([part.src * n_ranks + part.dst for part in parts])
@@ -258,7 +258,7 @@ class TimedMessages:
         if len({np.shape(column) for column in columns}) != 1 or np.ndim(self.src) != 1:
             raise DataError("messages: columns must be 1-D and of one length")
         if len(self.src) and not (np.isfinite(self.start_s) & (self.end_s >= self.start_s)).all():
-            raise DataError("messages: each must have a time, and end no earlier than it begins")
+            raise DataError("messages: times must be finite, and no message may end before it begins")
 
 
 @dataclass(frozen=True)
@@ -403,7 +403,7 @@ class Topology:
             if len(getattr(self, name)) != self.height:
                 raise DataError(
                     f"topology: m has {self.height} numbers and {name} {len(getattr(self, name))}: "
-                    "give one per level"
+                    "give one number per level"
                 )
         for level in range(self.height):
             if max(self.n_nodes(level + 1), self.n_links(level)) > MAX_NODES:
@@ -572,7 +572,7 @@ def _host_numbers(hosts: ArrayLike) -> Hosts:
     try:
         array = np.array(hosts)
     except ValueError as error:
-        raise DataError(f"placement: hosts must be one row of numbers ({error})") from None
+        raise DataError(f"placement: hosts must be a list of numbers ({error})") from None
     if array.ndim != 1 or not len(array):
         raise DataError(f"placement: need one host number for each rank, got an array of shape {array.shape}")
     if array.dtype.kind not in "iu":
@@ -633,8 +633,8 @@ def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology
     height, m, w = (_numbers(part, notation) for part in match.groups())
     if len(height) != 1 or not len(m) == len(w) == height[0]:
         raise UsageError(
-            f"topology {shown(notation)}: h is {','.join(map(str, height))}, with {len(m)} numbers m and "
-            f"{len(w)} numbers w: give h of each, like {EXAMPLE}"
+            f"topology {shown(notation)}: h is {','.join(map(str, height))}, but there are {len(m)} numbers m "
+            f"and {len(w)} numbers w: give h numbers of each, like {EXAMPLE}"
         )
     capacities = (capacity_bps,) * len(m) if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
     try:

@@ -299,7 +299,7 @@ class TrainingSet:
         if self.layout not in LAYOUTS:
             raise DataError(f"training set: layout must be one of {LAYOUTS}, got {self.layout!r}")
         if rows.dtype != ROW_DTYPE or rows.ndim != 1:
-            raise DataError(f"training set: rows must be of {ROW_DTYPE.names}, got {rows.dtype.names}")
+            raise DataError(f"training set: rows must have {ROW_DTYPE.names}, got {rows.dtype.names}")
         ends = np.concatenate([rows["target"], rows["co_runner"]])
         if len(ends) and not (ends.min() >= 0 and ends.max() < len(self.jobs)):
             raise DataError(f"training set: job indices must be at least 0 and below {len(self.jobs)}")
@@ -363,11 +363,12 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     machines = [member.machine for member in sets if member.machine is not None]
     other = next((machine for machine in machines if not machine.is_like(machines[0])), None)
     if other is not None:
-        raise DataError(f"slowdowns of {machines[0]} and of {other}: fit a model for each machine")
+        raise DataError(f"the slowdowns are of two machines, {machines[0]} and {other}: fit a model for each")
     layouts = sorted({member.layout for member in sets} - {""})
     if len(layouts) > 1:
         raise DataError(
-            "slowdowns of jobs on processors of their own and of jobs on the same ones: fit a model for each"
+            "some slowdowns are of jobs on separate processors, others of jobs on shared ones: fit a model for "
+            "each kind"
         )
     jobs: list[JobFeatures] = []
     parts = [np.zeros(0, ROW_DTYPE)]
