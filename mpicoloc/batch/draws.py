@@ -107,7 +107,7 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
         i = found.index(None)
         n_jobs = int((which == i).sum())
         raise DataError(
-            f"{source}: no row for executable {keys[i]} of {counted(n_jobs, 'job')}: add it, or a row for {ANY}"
+            f"{source}: no row for executable {keys[i]} of {counted(n_jobs, 'job')}: add it, or one for {ANY}"
         )
     names = tuple(dict.fromkeys(name for name in found if name is not None))
     places = np.array([names.index(name) for name in found if name is not None], np.int64)

@@ -149,8 +149,8 @@ def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
         if own is None:
             what = f"partition {name}" if number != inputs.NO_JOB else "no partition"
             raise DataError(
-                f"{counted(n, 'job')} of {what} cannot run, as the only partitions are {', '.join(place)}: add "
-                f"a line PartitionName={name}, or Default=YES to one line for jobs without a partition"
+                f"{counted(n, 'job')} of {what} cannot run, as the only partitions are {', '.join(place)}: "
+                f"add a line PartitionName={name}, or Default=YES to one line for jobs without a partition"
             )
         found.append(own)
     return np.array(found, np.int64)[which.ravel()]

@@ -110,8 +110,8 @@ def is_comparison(args: argparse.Namespace) -> bool:
     for flag in (*_SHARING_FLAGS, *others):
         if getattr(args, flag) not in (None, False):
             raise UsageError(
-                f"--{flag.replace('_', '-')} applies only to jobs that share nodes: add --sharing blind, model "
-                "or service"
+                f"--{flag.replace('_', '-')} applies only to jobs that share nodes: add --sharing blind, "
+                "model or service"
             )
     return args.page is not None or delays
 

@@ -376,8 +376,8 @@ def check_name(name: str) -> None:
     """
     if not is_name(name):
         raise UsageError(
-            f"account name {name!r} is not valid: use up to 64 letters, digits, blanks and ._-=@+\\, begin with "
-            "a letter or digit, and do not end with a blank"
+            f"account name {name!r} is not valid: use up to 64 letters, digits, blanks and ._-=@+\\, begin "
+            "with a letter or digit, and do not end with a blank"
         )
 
 
@@ -741,8 +741,8 @@ def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
     if changed.rowcount != 1:
         floor = f", and may go down to {su_text(account.floor_usu)} SU" if account.floor_usu else ""
         raise Refused(
-            f"account {account.name} does not have enough units: it has {su_text(account.balance_usu)} SU{floor}, "
-            f"but needs {su_text(abs(amount_usu))} SU"
+            f"account {account.name} does not have enough units: it has {su_text(account.balance_usu)} SU"
+            f"{floor}, but needs {su_text(abs(amount_usu))} SU"
         )
 
 
@@ -830,7 +830,7 @@ def open_ledger(where: object, *, create: bool) -> Ledger:
                 os.makedirs(folder, mode=0o700, exist_ok=True)
         except OSError as error:
             raise EnvironmentFault(
-                f"the ledger's folder {folder} cannot be created ({error.strerror}): name a file with --ledger"
+                f"the ledger's folder {folder} cannot be made ({error.strerror}): name a file with --ledger"
             ) from None
     return Ledger(str(where), create=create)
 

@@ -151,8 +151,8 @@ def grant(args: argparse.Namespace) -> int:
     posting = ledger_of(args).grant(args.account, args.su, stamp_now(), args.reference, args.note)
     if posting.amount_usu != args.su:
         raise UsageError(
-            f"reference {args.reference!r} belongs to a grant of {su_text(posting.amount_usu)} SU, transaction "
-            f"{posting.transaction}, not of {su_text(args.su)} SU: give another reference"
+            f"reference {args.reference!r} belongs to a grant of {su_text(posting.amount_usu)} SU, "
+            f"transaction {posting.transaction}, not of {su_text(args.su)} SU: give another reference"
         )
     return _show_posting(posting, f"{su_text(posting.amount_usu)} SU granted to {args.account}", args.json)
 

@@ -286,7 +286,7 @@ def _curve(found: Mapping[float, Estimate]) -> SensitivityCurve:
     most = float(np.max(np.abs(mended - measured.slowdown)))
     if most > 0:
         messages.note(
-            f"the probe's curve fell at some level: it was corrected by up to {most:.4f}, so that it never falls"
+            f"the probe's curve fell at some level: it was corrected by up to {most:.4f} so that it rises"
         )
     mended[0] = 1.0
     mended = np.maximum.accumulate(mended)

@@ -181,8 +181,8 @@ def sensitivity(
         if curve is None:
             if np.isfinite(setup.seconds):
                 raise DataError(
-                    f"counts gave no curve of {app[0]} in {setup.seconds:g} s: {reason}; leave out --seconds, "
-                    "so that whole runs can be compared"
+                    f"counts gave no curve of {app[0]} in {setup.seconds:g} s: {reason}; leave out "
+                    "--seconds, so that whole runs can be compared"
                 )
             if reason:
                 messages.note(f"counts gave no curve ({reason}), so whole runs of {app[0]} are compared")

@@ -633,8 +633,8 @@ def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology
     height, m, w = (_numbers(part, notation) for part in match.groups())
     if len(height) != 1 or not len(m) == len(w) == height[0]:
         raise UsageError(
-            f"topology {shown(notation)}: h is {','.join(map(str, height))}, but there are {len(m)} numbers m "
-            f"and {len(w)} numbers w: give h numbers of each, like {EXAMPLE}"
+            f"topology {shown(notation)}: h is {','.join(map(str, height))}, but there are {len(m)} numbers "
+            f"m and {len(w)} numbers w: give h numbers of each, like {EXAMPLE}"
         )
     capacities = (capacity_bps,) * len(m) if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
     try:

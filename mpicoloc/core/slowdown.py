@@ -367,8 +367,8 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     layouts = sorted({member.layout for member in sets} - {""})
     if len(layouts) > 1:
         raise DataError(
-            "some slowdowns are of jobs on separate processors, others of jobs on shared ones: fit a model for "
-            "each kind"
+            "some slowdowns are of jobs on separate processors, others of jobs on shared ones: fit a model "
+            "for each kind"
         )
     jobs: list[JobFeatures] = []
     parts = [np.zeros(0, ROW_DTYPE)]

@@ -113,7 +113,7 @@ def test_a_stored_model_says_the_same(tmp_path):
     [
         ({"curve.length": np.array([9, 9, 8])}, "curves are missing or too short"),
         ({"curve.length": np.array([9, -9, 27])}, "curves are missing or too short"),
-        ({"score.ends": np.zeros((2, 3))}, "other programs"),
+        ({"score.ends": np.zeros((2, 3))}, "the numbers of programs"),
         ({"score.ends": np.full((3, 3), 9.0)}, r"must be in \[0, 8\]"),
         ({"curve.slowdown": np.full(27, np.nan)}, "must be finite"),
     ],
