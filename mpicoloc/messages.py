@@ -47,7 +47,7 @@ def detail(words: str) -> None:
 
 
 def note(words: str) -> None:
-    """Print a line that a reader of the results should know, unless -q was given."""
+    """Print a line that readers of the results should see, unless -q was given."""
     if _level > QUIET:
         trouble(words)
 

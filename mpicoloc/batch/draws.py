@@ -96,7 +96,7 @@ def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> P
 
 
 def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
-    """Programs by a table from executable numbers of the log, or from job names, to program names.
+    """Each job's program, by a table that maps executable numbers of the log, or job names, to programs.
 
     Raises `DataError` if the table lacks a job's executable.
     """

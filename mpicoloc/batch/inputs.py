@@ -15,7 +15,7 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 
 ESTIMATES = ("user", "perfect")
-"""Run times that the batch system expects: the limits that users set, or the true run times."""
+"""Sources of the run times that the batch system expects: the users' limits, or the true run times."""
 NO_JOB = -1
 """Stands for a job, queue or program that the log does not give."""
 
@@ -129,8 +129,8 @@ class Workload:
 def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "user") -> Workload:
     """Convert a log to jobs on whole nodes.
 
-    The estimate of a job that ran longer than its limit is its run time, because the simulation does not end
-    a job that ran on in reality.
+    If a job ran longer than its limit, its run time is the estimate, because the simulation does not end a
+    job that ran on in reality.
 
     Raises `UsageError` if `estimates` is unknown. Raises `DataError` if there is no job, or a job needs more
     nodes than the machine has.

@@ -43,7 +43,7 @@ N_FIELDS = 18
     _THINK,
 ) = range(N_FIELDS)
 _PARTIAL = (2, 3, 4)
-"""Status of lines for parts of a job; another line describes the whole job."""
+"""Status codes of lines for parts of a job; another line describes the whole job."""
 COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
     "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
@@ -128,7 +128,7 @@ def _row(line: str) -> list[float] | None:
 
 
 def _damage(table: Floats) -> dict[int, str]:
-    """A description of each damaged row, by its index."""
+    """The damage in each damaged row, by row index."""
     wrong: dict[int, str] = {}
     finite = np.isfinite(table).all(axis=1)
     submit_s, run_s, number, previous = (table[:, i] for i in (_SUBMIT, _RUN, _NUMBER, _PREVIOUS))
@@ -325,7 +325,7 @@ def _same_times(words: Sequence[str]) -> Floats | None:
 
 
 def _limit(word: str) -> float | None:
-    """Seconds from ``2-12:00:00``, minutes, or ``UNLIMITED``: a year, as in Slurm's backfill."""
+    """Seconds from ``2-12:00:00``, a number of minutes, or ``UNLIMITED`` (a year, as in Slurm's backfill)."""
     return _YEAR_S if word.upper() == "UNLIMITED" else slurm_seconds(word)
 
 
@@ -525,7 +525,7 @@ def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
     counts = {str(_part(one, "type")): _part(one, "count") for one in entries}
     times = {"submit": "submission", "eligible": "eligible", "start": "start", "end": "end"}
     words = {key: _json_word(_part(job, "time", name)) for key, name in times.items()}
-    # A time of 0 or "no limit" has not come yet.
+    # A time of 0 or "no limit" means that the event has not happened yet.
     return {key: "" if word in ("0", "UNLIMITED") else word for key, word in words.items()} | {
         "number": _json_word(job.get("job_id")),
         "nodes": _json_word(job.get("allocation_nodes")),

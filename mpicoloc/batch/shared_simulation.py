@@ -1,7 +1,7 @@
 """The event loop with two jobs a node: jobs slow down when others join them, and recover when these end.
 
 Jobs begin on free nodes by the order and the allocation, as without sharing. When no more can begin, a
-sharing policy chooses waiting jobs to join running ones. The slowest of its nodes sets the speed of a job.
+sharing policy chooses waiting jobs to join running ones. A job runs at the speed of its slowest node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpicoloc.errors import DataError
 
 _Z = 1.959963984540054
 BLIND_SLOWDOWN = 2.0
-"""Slowdown of two jobs on a node without a model: each has half of the processors."""
+"""Slowdown assumed without a model for two jobs on a node: each has half of the processors."""
 
 
 @dataclass(frozen=True)

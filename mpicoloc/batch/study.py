@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")
 _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
-"""Also allowed with --utilisation."""
+"""Flags that are also allowed with --utilisation."""
 _PAGE_FLAGS = ("pricing", "rate_su")
-"""Also allowed with --page."""
+"""Flags that are also allowed with --page."""
 
 _LARGER = 2
 """A topology with this many times the nodes that the log ever used gets a note."""
@@ -346,7 +346,7 @@ def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
         sweep.replace_table(policies, folder, POLICIES)
     else:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, POLICIES))  # left from earlier rows
+            os.unlink(os.path.join(folder, POLICIES))  # a table of an earlier sweep
 
 
 def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
@@ -444,7 +444,7 @@ _NOT_SWEPT = ("out", "page", "sweep", "processes")
 
 
 def run(args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser], None]) -> int:
-    """Simulate missing rows, and print all. Returns 1 if some failed, or the first one's code if all did."""
+    """Simulate missing rows, and print all. Returns 1 if some failed, or the first exit code if all did."""
     several = "--sweep" if args.sweep else "more than one LOG"
     _, code = sweep.run(
         args,

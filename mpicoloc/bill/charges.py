@@ -40,7 +40,7 @@ _EARLY_S = 1.0
 _SAME_S = 1e-3
 """Tolerance for starts of the same run, s: edited copies of a profile have the same start."""
 _N_FIRST, _N_MOST = 8, 500
-"""Number of claims in the first and in the largest query, because databases limit statements."""
+"""Number of claims in the first and in the largest query: databases limit the length of statements."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def job_number(job_id: str) -> str:
 def charges_of_job(ledger: Ledger, number: str) -> tuple[int, list[JobCharge]]:
     """Number of charges with a turn for this job number, and those not refunded in full, oldest first.
 
-    A charge that depends on them is posted only if no further one was posted meanwhile (`Charge.turn`).
+    A charge that depends on them is posted only if no other charge was posted in the meantime
+    (`Charge.turn`).
     """
     n_turns, n_asked, found = 0, _N_FIRST, list[JobCharge]()
     with ledger.database.reading() as connection:
@@ -106,7 +107,7 @@ def is_paid(by_hand: JobCharge, by_record: JobCharge) -> bool:
         return False
     if not start_s or is_same_run(by_hand, by_record):
         return True
-    # Steps may run at the same time, so the start of a step's own profile is better evidence than its time.
+    # Steps may run at the same time, so a step's own profile, if any, identifies the run better than times.
     has_own = by_record.start_unix_s > 0 and by_hand.job_id == by_record.job_id
     return (record.is_script or not has_own) and is_within(start_s, record)
 
@@ -125,7 +126,7 @@ def is_within(start_unix_s: float, record: StepRecord) -> bool:
 
 @dataclass(frozen=True)
 class Terms:
-    """Account and price set by the ledger's keeper; None: the profile's cores or time, or any job."""
+    """Account and price, as the ledger's keeper sets them; None: the profile's cores or time, or any job."""
 
     account: str
     tariff: Tariff

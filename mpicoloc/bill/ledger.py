@@ -608,7 +608,7 @@ def run_claim(run: str) -> str:
 
 
 def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
-    """The claims on the turns with these numbers, counted from 0, of a job. Refunds do not remove them."""
+    """The claims on a job's turns with these numbers, which count from 0. Refunds do not remove them."""
     name = hashed(job)
     return [f"turn:{name}:{number}" for number in numbers]
 
@@ -639,7 +639,7 @@ def users_account(connection: sa.Connection, name: str) -> Any:
 def transaction_row(connection: sa.Connection, number: int, *, keep_others_off: bool = False) -> Any:
     """The row of a transaction."""
     wanted = sa.select(transactions).where(transactions.c.id == number)
-    # The row lock keeps the remaining amount stable; databases without it only refuse more refunds.
+    # The row lock keeps the remaining amount stable; without row locks, databases merely refuse more refunds.
     row = connection.execute(wanted.with_for_update() if keep_others_off else wanted).first()
     if row is None:
         raise UsageError(f"no transaction {number}; `mpicoloc ledger statement NAME` shows all of an account")
@@ -760,7 +760,7 @@ class Standing:
 
 
 def settled(ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """Those of these files that were charged and not released since."""
+    """The files among these that were charged and not released afterwards."""
     by_claim = {spool_claim(name): name for name in names}
     wanted, found = list(by_claim), set[str]()
     # Use one statement for all queries and fetch in bulk, because a spool may have 100,000 files.
@@ -795,7 +795,7 @@ def charges_of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
     """
     first = f"{SPOOLED}{start}."
     is_of_start = claims.c.claim.startswith(first, autoescape=True)
-    if ledger.database.is_sqlite:  # its LIKE does not use the index; "/" follows "." in ASCII
+    if ledger.database.is_sqlite:  # SQLite's LIKE ignores the index; "/" follows "." in ASCII
         is_of_start = sa.and_(claims.c.claim >= first, claims.c.claim < f"{first[:-1]}/")
     with ledger.database.reading() as connection:
         asked = sa.select(claims).where(is_of_start).order_by(claims.c.transaction_id, claims.c.claim)

@@ -193,7 +193,7 @@ def _relative_prices(
     runtime_su: float,
     shared_su: Callable[[float], float],
 ) -> dict[str, Estimate | None]:
-    """Prices over that of the run without co-runners, by the true T_solo if known, else the measured one."""
+    """Prices divided by that of the run without co-runners, by the true T_solo, else the measured one."""
     if runtime_su <= 0:
         return {"runtime": None, "fair": None, "oracle": None}
 

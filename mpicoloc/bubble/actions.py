@@ -180,7 +180,7 @@ def measure_sensitivity(args: argparse.Namespace) -> int:
     """Measure the sensitivity curve of an MPI program."""
     app = flags.application(args.app, "application", "mpicoloc bubble sensitivity -n N [--] app [arguments]")
     setup = _sensitivity_setup(args, app)
-    curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # fail before minutes of measuring
     rng = np.random.default_rng(args.seed)
     suffered = sensitivity.sensitivity(app, _name(args, app), os.environ, setup, rng, to_stderr=args.json)
     curve, way = suffered.curve, suffered.way
@@ -213,7 +213,7 @@ def measure_score(args: argparse.Namespace) -> int:
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
     calibration = calibrate.read_file(args.calibration)
     setup = sensitivity.ScoreSetup(calibration, probe[0], _app_cpus(args, probe[:1]), args.seconds)
-    curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # fail before minutes of measuring
     found = sensitivity.score(app, os.environ, setup, np.random.default_rng(args.seed), to_stderr=args.json)
     name = _name(args, app)
     _print(args, score_json(found), lambda: show_score(name, found))
@@ -224,7 +224,7 @@ def measure_score(args: argparse.Namespace) -> int:
 
 def collect(args: argparse.Namespace) -> int:
     """Merge curves and scores from the bubbles in profiles' shutters."""
-    curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # fail before minutes of measuring
     runs: dict[str, list[Bubbled]] = {}
     for path in args.profiles:
         try:
@@ -259,7 +259,7 @@ def collect(args: argparse.Namespace) -> int:
 
 
 def upper_half() -> list[int]:
-    """The upper half of the processors that this process may use."""
+    """The upper half (by number) of the processors that this process may use."""
     mine = sorted(os.sched_getaffinity(0))
     return mine[len(mine) // 2 :]
 

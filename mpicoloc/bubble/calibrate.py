@@ -179,7 +179,7 @@ def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
     gain = float(curve[-1]) - 1
     if gain < SMALL_GAIN:
         return parts
-    # Half the first position at least: the path starts above 0.
+    # At least half the first position, because the path starts above 0.
     return np.maximum(np.interp(1 + gain * parts, curve + SLOPE * at, at), positions[0] / 2)
 
 

@@ -93,7 +93,7 @@ class Calibration:
         )
 
     def score(self, slowdown: Estimate) -> Estimate:
-        """The level of the bubble that slows the probe as much: `score_of` with this curve."""
+        """The level of the bubble that causes this slowdown of the probe: `score_of` with this curve."""
         return score_of(slowdown, self.curve)
 
     def is_beyond(self, slowdown: Estimate) -> bool:
@@ -102,7 +102,7 @@ class Calibration:
 
 
 def score_of(slowdown: Estimate, curve: SensitivityCurve) -> Estimate:
-    """The level of the bubble that slows the probe as much.
+    """The level of the bubble that causes this slowdown of the probe.
 
     Result: in levels. Its interval combines the uncertainties of the slowdown and of the curve.
 

@@ -275,7 +275,7 @@ TimeOf = Callable[[Sequence[float]], float]
 def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
     """Record the time of each run in a file, and reuse recorded times instead of repeating runs.
 
-    Result: the n-th run with some levels takes the n-th time recorded for these levels. Raises `DataError` if
+    Result: the n-th run with the same levels returns the n-th time recorded for them. Raises `DataError` if
     a row of the file is malformed. Raises `EnvironmentFault` if the file cannot be written.
     """
     rows = sweep.recover(path)
@@ -315,7 +315,7 @@ def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | No
 
 
 def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> None:
-    """Print a row for each level; entries from runs have a star."""
+    """Print a row for each level; measured entries are marked with a star."""
     nodes = range(1, matrix.n_nodes + 1)
     table = Listing(None, ("level", *(f"{n} disturbed" if n == 1 else str(n) for n in nodes)))
     for i, (times, is_measured) in enumerate(zip(matrix.times, matrix.is_measured, strict=True)):

@@ -32,7 +32,7 @@ MIN_BUSY_FRAC = 0.03
 """Least fraction of a turn for which the measured process must have had its processor."""
 TRIM_FRAC = 0.2
 QUIET_FRAC = 0.9
-"""The same fraction if no other program may have disturbed the turn."""
+"""Used instead of `MIN_BUSY_FRAC` where turns that other programs disturbed must not count."""
 
 
 @dataclass(frozen=True)
@@ -352,8 +352,8 @@ def _without_shared_changes(found: Paces) -> Floats:
 
     This is a control variate. No bubble runs in those windows, so for the same number of co-runners their
     mean pace does not depend on the level. A regression of the logarithms, within each level and number of
-    co-runners, gives the correction. It reduces the spread between shutters of six real programs from 20 to
-    28 % to 12 to 16 %.
+    co-runners, gives the correction. For six real programs it reduces the spread between shutters from 20-28
+    % to 12-16 %.
     """
     has_before = found.is_good[:, _BEFORE] & (found.before > 0)
     if not has_before.any():
@@ -493,7 +493,7 @@ def from_tables(tables: Mapping[str, Table], program: str) -> Bubbled:
 
 
 _LEAST_HALF_LEVEL = 0.25
-"""Least half-width of a score in a weight: at 0 and 8 an interval can be cut off, and so too narrow."""
+"""Least half-width of a score's interval in its weight: ends beyond 0 and 8 are cut off."""
 
 
 def merge_runs(runs: Sequence[Bubbled]) -> Bubbled:

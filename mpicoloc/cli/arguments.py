@@ -105,7 +105,7 @@ T = TypeVar("T")
 def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
     """Limit a verb to `profile.sandbox.MEMORY_BYTES` of memory beyond what it has when it starts.
 
-    Each process in which the verb reads files has the same limit of its own.
+    Each process that reads files for the verb has its own limit of the same size.
     """
 
     @functools.wraps(run)

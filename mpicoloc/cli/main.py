@@ -234,7 +234,7 @@ def _finish(stream: TextIO) -> OSError | None:
 def _open_streams() -> None:
     """Open missing standard streams on /dev/null.
 
-    Daemons such as slurmctld start programs without them; the next file opened would take their place.
+    Daemons such as slurmctld start programs without them; the next files opened would become these streams.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

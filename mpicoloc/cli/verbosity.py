@@ -218,5 +218,5 @@ def _new_watch(level: int) -> Watch | None:
 
 
 def flags() -> list[str]:
-    """The flag that gives another call of the command the current level."""
+    """The flag that passes the current level on to another call of the command."""
     return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(messages.level(), [])

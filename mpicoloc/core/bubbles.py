@@ -10,7 +10,7 @@ from mpicoloc.core.profile import Bools, Estimate, Floats, frozen
 from mpicoloc.errors import DataError
 
 MAX_LEVEL = 8.0
-"""The largest bubble; level 0 is none."""
+"""Level of the largest bubble; level 0 means no bubble."""
 LEVELS = tuple(range(int(MAX_LEVEL) + 1))
 """Levels of the curves in files."""
 METHOD = "bubble"

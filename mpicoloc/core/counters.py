@@ -85,8 +85,8 @@ EVENTS = (*_USUAL, *(event for event in _MORE if event.name not in {usual.name f
 MOST = 16
 """Most events that a rank can count (MC_N_PMU of mpicoloc.h)."""
 LEAST_THREADS_FRAC = 0.9
-"""Counts are used only if the counted threads have this part of the process's time: threads created before
-MPI_Init are not counted."""
+"""Counts are used only if the counted threads have this fraction of the process's time, because threads
+created before MPI_Init are not counted."""
 
 NAMES = tuple(event.name for event in EVENTS)
 SOFTWARE = frozenset(event.name for event in EVENTS if not event.is_hardware)

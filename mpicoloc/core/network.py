@@ -111,7 +111,7 @@ class Traffic:
         return total(self.n_ranks, [self, other])
 
     def __mul__(self, times: float) -> Traffic:
-        """The same traffic, `times` over."""
+        """The same traffic, repeated `times` times."""
         return Traffic(self.n_ranks, self.src, self.dst, self.n_bytes * times, self.n_messages * times)
 
     __rmul__ = __mul__
@@ -284,7 +284,7 @@ class TimedCalls:
 
 
 Crossing = tuple[int, bool, NDArray[np.bool_], NDArray[Any]]
-"""Level; whether upwards; mask of messages that pass a link of the level in that direction; link number."""
+"""Level; whether upwards; which messages pass a link of that level in that direction; their link numbers."""
 
 
 class Levelled(Protocol):
@@ -329,7 +329,7 @@ class Levelled(Protocol):
 
     @property
     def rank(self) -> Ints:
-        """Position of each node in the order in which links lead up; hosts first."""
+        """Position of each node in an order in which all links lead up; hosts come first."""
 
     def end_names(self, level: int, link: int) -> tuple[str, str]:
         """Names of the lower and the upper node of a link."""
@@ -512,7 +512,7 @@ class Topology:
 
     def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
         """See `Levelled`."""
-        # Numbers of nodes and links fit 32 bits (`MAX_NODES`); 32-bit arithmetic is twice as fast.
+        # Numbers of nodes and links fit into 32 bits (`MAX_NODES`); 32-bit arithmetic is twice as fast.
         low, high, path = (array.astype(np.int32) for array in (src, dst, paths))
         for level in range(self.height):
             leaves = low != high  # compares subtree numbers of this level

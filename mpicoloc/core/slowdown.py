@@ -93,7 +93,7 @@ class JobFeatures:
 
 
 _MEMORY_MARGIN = 0.05
-"""Relative difference of memory among equal nodes: the kernel reserves a varying part for itself."""
+"""Relative difference in memory that equal nodes may have: the kernel reserves a varying part."""
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class TrainingSet:
     machine : Machine or None
         Machine on which all rows were measured; None: not known.
     layout : str
-        One of `LAYOUTS`. Features do not include it, although jobs that do not slow each other on separate
+        One of `LAYOUTS`. No feature describes the layout, yet jobs that do not slow each other on separate
         processors take twice as long on shared ones.
 
     Raises
@@ -389,7 +389,7 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
 
 
 def _keys(training: TrainingSet) -> list[bytes]:
-    """Keys of the rows. Files of earlier versions have none: there rows with equal numbers have one key."""
+    """Keys of the rows. Files of earlier versions have none: their rows with equal numbers get one key."""
     keys: list[bytes] = training.rows["key"].tolist()
     if all(keys):
         return keys
@@ -417,7 +417,7 @@ def _drop_unused_jobs(
 
 
 LEAST_SLOWDOWN = 0.5
-"""A smaller number is not a slowdown but another quantity, such as a degradation."""
+"""A smaller number must be another quantity, such as a degradation."""
 
 
 class SlowdownModel(Protocol):
@@ -570,7 +570,7 @@ class MeasuredTable:
 def measured_programs(
     pairs: Mapping[tuple[str, str], tuple[float, float, float]], programs: Iterable[str]
 ) -> tuple[MeasuredTable, dict[str, JobFeatures]]:
-    """A table by program names, whatever the sizes of jobs, and the job of each program to query it with."""
+    """A table by program name for jobs of any size, and for each program a job with which to query it."""
     jobs = {name: JobFeatures(name, name, 1.0, 1, 1) for name in dict.fromkeys(programs)}
     known = {
         (jobs[one].kind, jobs[other].kind): Estimate(

@@ -12,7 +12,7 @@ from mpicoloc.errors import DataError, UsageError
 
 PLACES = 6
 MAX_USU = 10**18
-"""Largest amount of one transaction: a million million SU."""
+"""Largest amount of one transaction: 10^12 SU."""
 
 
 def usu_of_text(text: str, source: str) -> int:
