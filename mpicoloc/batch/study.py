@@ -172,8 +172,8 @@ def _size_note(n_at_once: int, n_nodes: int) -> str:
     else:
         return ""
     return (
-        f"its jobs had up to {counted(n_at_once, 'node')} at once{shared}, the topology has {n_nodes:,}, so "
-        f"{means}: if it is another machine, give the log's --topology"
+        f"its jobs had up to {counted(n_at_once, 'node')} at once{shared}, but the topology has {n_nodes:,}, "
+        f"so {means}: if the log is of another machine, give its --topology"
     )
 
 

@@ -75,7 +75,7 @@ def _transactions(connection: sa.Connection) -> Iterator[str]:
         elif kind == "charge":
             payers[number] = name
         elif kind == "refund" and payers.get(refers_to) != name:
-            yield f"transaction {number} gives account {name} what it did not pay for {refers_to}"
+            yield f"transaction {number} refunds to account {name} what it did not pay in {refers_to}"
 
 
 def _other_side(kind: str, amount_usu: int, entered: list[tuple[Any, ...]]) -> str | None:
@@ -97,7 +97,10 @@ def _balances(connection: sa.Connection) -> Iterator[str]:
     )
     for name, balance_usu, moved_usu in rows:
         if balance_usu != int(moved_usu):
-            yield f"account {name} has {su_text(balance_usu)} SU, its entries make {su_text(int(moved_usu))}"
+            yield (
+                f"account {name} has {su_text(balance_usu)} SU, but its entries sum to "
+                f"{su_text(int(moved_usu))}"
+            )
 
 
 def _refunds(connection: sa.Connection) -> Iterator[str]:

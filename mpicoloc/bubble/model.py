@@ -48,13 +48,13 @@ def _fall(curve: SensitivityCurve) -> str:
         return ""
     is_noise = curve.high[i] >= before[i] - (before[i] - 1) * 1e-9
     why = (
-        "within its interval, so treated as noise"
+        "which is within its interval and treated as noise"
         if is_noise
-        else "more than its interval: measure it again by `mpicoloc bubble sensitivity`"
+        else "which is more than its interval: measure it again with `mpicoloc bubble sensitivity`"
     )
     return (
         f"curve of {curve.program} falls by {fall[i]:.3f} up to level {curve.levels[i]:g}, {why}; "
-        "flattened where it falls"
+        "it was flattened where it falls"
     )
 
 

@@ -295,7 +295,7 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
         return Bubbled(None, "bubbles ran on some of its nodes in a shutter, but never on all")
     if not is_known.any():
         why = (
-            f"no shutter with a bubble has counts, or fewer than {MIN_SOLO} beside co-runners are without one"
+            f"no shutter with a bubble has counts, or fewer than {MIN_SOLO} without a bubble have co-runners"
         )
         return Bubbled(None, why, n_taken)
     return _curve(program, relative, level, sigma_solo, n_taken)
@@ -385,7 +385,7 @@ def _curve(program: str, relative: Floats, level: Floats, solo_error: Floats, n_
     n_free = len(relative) - len(levels) - 1
     if len(relative) < MIN_BUBBLED or n_free < _MIN_FREE:
         needed = max(MIN_BUBBLED, len(levels) + 1 + _MIN_FREE)
-        reason = f"{len(relative)} shutters beside bubbles of {len(levels)} levels, {needed} needed"
+        reason = f"{len(relative)} shutters with bubbles of {len(levels)} levels, {needed} needed"
         return Bubbled(None, reason, n_taken, len(relative))
     mean = np.bincount(member, relative) / n
     spread = np.sqrt((((relative - mean[member]) / mean[member]) ** 2).sum() / n_free)
@@ -412,7 +412,7 @@ def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None,
     if n < MIN_PROBES:
         return None, f"the probe ran in {counted(n, 'shutter')}, {MIN_PROBES} needed"
     if curve["level"].tolist() != list(LEVELS):
-        return None, "the profile does not tell how much bubbles slow the probe"
+        return None, "the profile lacks the slowdown of the probe beside bubbles"
     names = ("probe_slowdown", "probe_low", "probe_high")
     by_node = (bubble_levels[bubble_levels["i_node"] == i] for i in np.unique(bubble_levels["i_node"]))
     if any((of_node[list(names)] != curve[list(names)]).any() for of_node in by_node):
@@ -438,8 +438,8 @@ def why_none(profile: Profile) -> str:
     n_told = len(np.unique(instants(shutters)[shutters["verdict"] == BUBBLED]))
     if n_told and not ran_any(shutters):
         return (
-            f"in {n_told} shutters bubbles were to run, but none began in time and had its processors: other "
-            "programs used them, or the co-runner that was asked could not run them"
+            f"bubbles were requested in {n_told} shutters, but none began in time on free processors: other "
+            "programs used these, or the co-runner that was to run the bubbles could not"
         )
     return ""
 

@@ -402,7 +402,7 @@ class Topology:
         for name in ("w", "capacity_bps"):
             if len(getattr(self, name)) != self.height:
                 raise DataError(
-                    f"topology: m has {self.height} numbers and {name} {len(getattr(self, name))}: "
+                    f"topology: m has {self.height} numbers, but {name} has {len(getattr(self, name))}: "
                     "give one number per level"
                 )
         for level in range(self.height):

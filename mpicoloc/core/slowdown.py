@@ -82,7 +82,7 @@ class JobFeatures:
         if wrong is not None:
             raise DataError(
                 f"job {self.id}: feature {wrong} must be finite, got {self.values[wrong]}; "
-                "leave out what was not measured"
+                "leave out features that were not measured"
             )
         object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
 

@@ -186,15 +186,17 @@ def test_a_machine_of_another_size_than_the_logs_is_told(capsys):
     """From 110 to 116 s jobs 6 to 11, of 1 + i % 4 nodes each, had nodes at once."""
     n_nodes = sum(1 + i % 4 for i in range(6, 12))
     for n, words in (
-        (n_nodes - 1, "so waits are longer than in the log: if it is another machine"),
+        (n_nodes - 1, "so waits are longer than in the log: if the log is of another machine"),
         (n_nodes, ""),
         (2 * n_nodes - 1, ""),
-        (2 * n_nodes, "so hardly any job waits, and most nodes are idle: if it is another machine"),
+        (2 * n_nodes, "so hardly any job waits, and most nodes are idle: if the log is of another machine"),
     ):
         assert main.main(["batch", "jobs.sacct", "--topology", f"XGFT(1;{n};1)"]) == 0
         note = capsys.readouterr().err
         shared = " if none shared a node" if n < n_nodes else ""
-        begin = f"mpicoloc: jobs.sacct: its jobs had up to {n_nodes} nodes at once{shared}, the topology has "
+        begin = (
+            f"mpicoloc: jobs.sacct: its jobs had up to {n_nodes} nodes at once{shared}, but the topology has "
+        )
         begin += f"{n}, "
         assert note.startswith(begin + words) if words else note == ""
 
@@ -206,7 +208,7 @@ def test_jobs_that_shared_nodes_and_unknown_waits_are_no_claim_about_the_machine
     (folder / "one.swf").write_text("\n".join(lines))
     assert main.main(["batch", "one.swf", "--topology", "XGFT(1;4;1)"]) == 0
     note = capsys.readouterr().err
-    assert "its jobs had up to 6 nodes at once if none shared a node, the topology has 4" in note
+    assert "its jobs had up to 6 nodes at once if none shared a node, but the topology has 4" in note
     (folder / "one.swf").write_text("\n".join(line.replace(" 0 0 9 ", " 0 -1 9 ") for line in lines))
     assert main.main(["batch", "one.swf", "--topology", "XGFT(1;4;1)"]) == 0
     assert "at once" not in capsys.readouterr().err

@@ -208,7 +208,7 @@ DAMAGES = {
     _entry_to("lab", 3, "> 0"): "transaction 3: 1 SU are not moved",
     _entry_to("@grants", 3, "> 0"): "transaction 3: 1 SU are not moved",
     _entry_to("@charges", 1, "< 0"): "transaction 1: 10 SU are not moved",
-    _entry_to("other", 4, "> 0"): "transaction 4 gives account other what it did not pay for 3",
+    _entry_to("other", 4, "> 0"): "transaction 4 refunds to account other what it did not pay in 3",
 }
 
 
