@@ -88,7 +88,7 @@ _EXTRA_OF_VERB = {
     "pair": "schedule",
     "place": "schedule",
 }
-"""The extra to name if several have a verb's missing library; other verbs name the first that has it."""
+"""The extra that a verb names if several have its missing library; other verbs name the first of them."""
 
 
 def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | None:

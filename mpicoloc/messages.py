@@ -59,7 +59,7 @@ def trouble(words: str) -> None:
     terminal.
     """
     words = printable(words)
-    # A closed pipe or a full disk must not end the command or change its exit code.
+    # A closed pipe or a full disk must neither end the command nor change its exit code.
     with contextlib.suppress(OSError):
         if _print is None:
             print(f"mpicoloc: {words}", file=sys.stderr)

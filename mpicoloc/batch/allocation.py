@@ -311,7 +311,7 @@ def _blocks_of(machine: Machine, uses: bytes) -> _Blocks:
 
 
 def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
-    """A small job at one switch: of its block, else in a part of 2 nodes (rule 3), else at a rem switch."""
+    """Nodes of one switch for a small job: in its block, else a part of 2 (rule 3), else a rem switch."""
     machine, uses = blocks.machine, blocks.uses
     room = blocks.n_free >= n_nodes
     own = np.flatnonzero(room[blocks.begin_small :])

@@ -216,7 +216,7 @@ SHARING = {
 }
 """Sharing policies by name."""
 SHARING_ORDERS = ("fcfs", "easy")
-"""Orders that support sharing: in these, the queue's first job is the one that arrived first."""
+"""Orders that support sharing: the first job of their queues is the job that arrived first."""
 
 
 @dataclass(frozen=True)

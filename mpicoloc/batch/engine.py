@@ -294,7 +294,7 @@ class Simulation:
 
 
 def _followers(workload: Workload) -> dict[int, list[int]]:
-    """The jobs that wait for the end of each job."""
+    """For each job, the jobs that wait for its end."""
     followers: dict[int, list[int]] = {}
     for job in np.flatnonzero(workload.log.previous >= 0).tolist():
         followers.setdefault(int(workload.log.previous[job]), []).append(job)

@@ -17,7 +17,7 @@ from mpicoloc.network.topology.fabric import Fabric
 ESTIMATES = ("user", "perfect")
 """Sources of the run times that the batch system expects: the users' limits, or the true run times."""
 NO_JOB = -1
-"""Stands for a job, queue or program that the log does not give."""
+"""Number of a job, queue or program that the log does not give."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
 
 
 def most_at_once(work: Workload) -> int:
-    """Largest number of nodes in use at one instant of the log, as if no jobs shared a node.
+    """Largest number of nodes in use at one instant of the log if no jobs shared a node.
 
     Jobs with unknown start are left out; the result is 0 if no start is known.
     """

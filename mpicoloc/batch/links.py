@@ -253,7 +253,7 @@ class LinkSharing:
                 simulation.set_link_delay(job, delay)
 
     def _reached(self, seeds: Iterable[int]) -> list[int]:
-        """Jobs connected to these by shared links, directly or through other jobs."""
+        """Jobs that are connected to these by shared links, directly or through other jobs."""
         found, todo = set(seeds), list(seeds)
         while todo:
             more = self._beside[todo.pop()] - found

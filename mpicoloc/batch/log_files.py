@@ -300,7 +300,7 @@ def _number(word: str) -> float | None:
 
 
 def _time(word: str) -> float | None:
-    """Seconds since 1970; times without a zone count as UTC, because only differences matter."""
+    """Seconds since 1970; times without a zone are taken as UTC, because only differences matter."""
     if word.isascii() and word.isdigit():
         return float(word)
     if not _TIME.fullmatch(word):

@@ -88,7 +88,7 @@ FREE = 0
 """Use of a node without a job; each allocation defines the meaning of other numbers."""
 
 Nodes = tuple[Ints, int | Uses]
-"""Nodes of a job in ascending order, and one use for all of them, or a use for each."""
+"""Nodes of a job in ascending order, and their use: one number for all, or one for each."""
 
 
 @dataclass(frozen=True)

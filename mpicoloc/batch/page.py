@@ -56,7 +56,7 @@ def number(value: Estimate, n_digits: int = 0) -> str:
 
 
 def duration(value_s: float) -> str:
-    """A duration as text, in days from one day on."""
+    """A duration as text; a duration of at least one day is in days."""
     return f"{value_s / _DAY_S:,.2f} days" if value_s >= _DAY_S else seconds(value_s)
 
 

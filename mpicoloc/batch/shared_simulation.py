@@ -160,7 +160,7 @@ class SharedSimulation(Simulation):
         return min(super()._next_s(), max(self.sharing.next_look_s(), self.now_s))
 
     def _begin_jobs(self) -> None:
-        """Begin jobs until none can: free nodes come first, or joining others if the policy packs."""
+        """Begin jobs until none can: on free nodes first or, if the policy packs, beside others first."""
         steps = self._join_next, self._begin_next
         first, then = steps if self.sharing.packs else steps[::-1]
         while first() or then():

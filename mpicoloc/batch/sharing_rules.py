@@ -24,7 +24,7 @@ QUEUES = sharing_plan.Partitions("alone", "shared")
 LOOK_S = 60.0
 """Time between two decisions of the service, s."""
 _APART = 1e9
-"""Slowdown of two leaders, prohibitively large because each must have nodes of its own."""
+"""Slowdown of two leaders, too large for any pairing because each must have nodes of its own."""
 _LEAST_LEFT_S = 1.0
 
 

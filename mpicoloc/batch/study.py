@@ -40,7 +40,7 @@ _PAGE_FLAGS = ("pricing", "rate_su")
 """Flags that are also allowed with --page."""
 
 _LARGER = 2
-"""A topology with this many times the nodes that the log ever used gets a note."""
+"""A note is printed if the topology has this many times the nodes that the log ever used."""
 
 
 @dataclass(frozen=True)

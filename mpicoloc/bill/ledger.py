@@ -36,7 +36,7 @@ FAR_USU = 4 * 10**18
 GRANTS, CHARGES = "@grants", "@charges"
 """The site's own accounts: units granted, and units used by jobs."""
 NAME_LENGTH = 190
-"""Longest text that every database accepts in a unique index."""
+"""Length of the longest text that every database accepts in a unique index."""
 
 T = TypeVar("T")
 _ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")

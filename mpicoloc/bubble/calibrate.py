@@ -133,7 +133,7 @@ CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
 SMALL_GAIN = 0.03
 """If the largest bubble slows the probe by less, levels hardly differ, and a note warns the user."""
 MOST_SPOILT_FRAC = 0.1
-"""If other programs disturb a larger fraction of the turns, a note says that the machine is busy."""
+"""If other programs disturb a larger fraction of the turns, a note suggests a quieter machine."""
 _WARM_S = 0.5
 _DEFAULT_CACHE_BYTES = 32 << 20
 

@@ -1,4 +1,4 @@
-"""A bubble's working set and pace by level on one kind of machine, and the reference probe's slowdown."""
+"""Working set and pace of a bubble by level on one kind of machine, and slowdown of the reference probe."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from mpicoloc.errors import DataError, UsageError
 Array = np.ndarray[Any, Any]
 
 LEAST_WIDTH = 1e-3
-"""Least width of an interval in a weight, so that one narrow interval does not outweigh all others."""
+"""Narrower intervals count as this wide in weights, so that one of them does not outweigh all others."""
 
 
 def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:

@@ -112,7 +112,7 @@ BubbleCommand = Callable[[float], Sequence[str]]
 
 
 def bubble_command(level: float, cores: str = "", calibration: str = "") -> list[str]:
-    """Command line of `mpicoloc bubble run`; with "" for processors or calibration, it uses its defaults."""
+    """Command line of `mpicoloc bubble run`; empty `cores` or `calibration` stand for its defaults."""
     words = [sys.executable, "-m", "mpicoloc", "bubble", "run", "--level", f"{level:g}"]
     given = {"--cores": cores, "--calibration": calibration}
     return [*words, *(word for flag, value in given.items() if value for word in (flag, value))]

@@ -62,7 +62,7 @@ def score(
     *,
     to_stderr: bool = False,
 ) -> Scored:
-    """Measure a program's score: run it beside the probe, and stop and continue it in turns.
+    """Measure a program's score: run it beside the probe, and alternately stop and continue it.
 
     Raises `UsageError` if the program cannot be started. Raises `DataError` if it failed, or ended after
     too few turns.

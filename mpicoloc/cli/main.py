@@ -173,7 +173,7 @@ def _run_verb(args: argparse.Namespace) -> int:
 
 
 def _warn_of_variables() -> None:
-    """Warn of misspelt MPICOLOC_ variables, which have no effect."""
+    """Warn about misspelt MPICOLOC_ variables, which have no effect."""
     if any(name.startswith("MPICOLOC_") for name in os.environ):
         from mpicoloc import config
 

@@ -192,7 +192,7 @@ class PropagationMatrix:
 
     @property
     def cost_frac(self) -> float:
-        """Part of the n m + 1 settings that was measured; the run without interference is one of them."""
+        """Fraction of the n m + 1 settings that was measured; the run without interference is one of them."""
         n_settings = self.n_pressures * self.n_nodes + 1
         return float((1 + self.is_measured[:, 1:].sum()) / n_settings)
 

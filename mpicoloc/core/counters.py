@@ -80,7 +80,7 @@ _MORE = (
     _software("major-faults", "PAGE_FAULTS_MAJ", "page faults that read from a disk"),
 )  # fmt: skip
 EVENTS = (*_USUAL, *(event for event in _MORE if event.name not in {usual.name for usual in _USUAL}))
-"""All named events. Software events work without a PMU; the table `ranks` has their counts in any case."""
+"""All named events. Software events work without a PMU; the table `ranks` always has their counts."""
 
 MOST = 16
 """Most events that a rank can count (MC_N_PMU of mpicoloc.h)."""

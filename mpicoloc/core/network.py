@@ -13,7 +13,8 @@ Let ``M_l = m1 ... ml`` and ``W_l = w1 ... wl``. Below each node of level l are 
   m_l + w_(l+1) - 1. InfiniBand counts them from 1.
 
 The copy that a message passes on the highest level determines all switches below: on level l the message
-passes copy ``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, is the whole route.
+passes copy ``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, determines the whole
+route.
 """
 
 from __future__ import annotations
@@ -273,7 +274,7 @@ class TimedCalls:
     start_s, end_s : ndarray of float
         As in `TimedMessages`.
     share : ndarray of float
-        Part of its rank's bytes in `traffic` that the call sent.
+        Fraction of its rank's bytes in `traffic` that the call sent.
     """
 
     traffic: Rounds
@@ -316,7 +317,7 @@ class Levelled(Protocol):
 
     @property
     def capacity_bps(self) -> tuple[float, ...]:
-        """Bytes/s of a link of each level in each direction; the slowest if links differ."""
+        """Bytes/s of a link of each level in each direction; that of the slowest link if links differ."""
 
     def n_links(self, level: int) -> int:
         """Links of a level."""

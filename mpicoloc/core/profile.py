@@ -366,7 +366,7 @@ def valid_shutters(shutters: Table) -> Table:
 
 
 def rank_time_s(ranks: Table) -> Floats:
-    """Time of each rank of table "ranks": its wall time, or the sum over its threads if that is larger.
+    """Time of each rank in table "ranks": its wall time, or the sum over its threads if that is larger.
 
     Shapes: result (n_ranks,).
     """

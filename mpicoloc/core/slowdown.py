@@ -110,7 +110,7 @@ class Machine:
         )
 
     def is_like(self, other: Machine) -> bool:
-        """Whether both have the same processors, and the same memory within `_MEMORY_MARGIN`."""
+        """Whether both have the same processors, and equal memory within `_MEMORY_MARGIN`."""
         same = (self.cpu_model, self.n_cpus) == (other.cpu_model, other.n_cpus)
         return same and math.isclose(self.memory_bytes, other.memory_bytes, rel_tol=_MEMORY_MARGIN)
 
@@ -207,7 +207,7 @@ class Run:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Command and size; runs with the same ones are assumed to behave alike."""
+        """Command and size; runs that agree in both are assumed to behave alike."""
         return self.command, self.n_ranks, self.n_nodes
 
 

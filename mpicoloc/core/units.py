@@ -1,4 +1,4 @@
-"""Numbers with their units as text: bytes by 1024 (KiB, MiB), bits by 1000 as vendors of links do."""
+"""Numbers with units as text: bytes in powers of 1024 (KiB, MiB), bits in powers of 1000, as on links."""
 
 from __future__ import annotations
 
