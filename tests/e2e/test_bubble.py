@@ -187,7 +187,7 @@ def test_sensitivity_of_short_runs(calibrated, heat, tmp_path):
             "which compares whole runs: leave it out",
         ),
         (["score"], 2, "no program named"),
-        (["score", "--cores", "0", "--app-cores", "0", "--", "true"], 2, "share processor 0"),
+        (["score", "--cores", "0", "--app-cores", "0", "--", "true"], 2, "both have processor 0"),
         (["score", "--", "false"], 3, "false ended with code 1, so there is no score"),
         (["score", "--", "true"], 3, "true ended too soon for a score"),
         (["levels", "--calibration", "nowhere.txt"], 2, "nowhere.txt cannot be read"),

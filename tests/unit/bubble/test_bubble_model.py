@@ -65,7 +65,7 @@ def test_a_curve_that_falls_is_made_even_and_told_and_one_that_rises_stays():
     fallen = curve("lu", [1, 1.2, 1.1, 1.4], half=0.2)
     risen, note = monotone(fallen)
     assert risen.slowdown.tolist() == pytest.approx([1, 1.15, 1.15, 1.4])
-    assert "curve of lu falls by 0.100 up to level 2, within its interval" in note
+    assert "curve of lu falls by 0.100 up to level 2, which is within its interval" in note
     assert "measure it again" in monotone(curve("lu", [1, 1.2, 1.1, 1.4], half=0.01))[1]
     programs = {"lu": ProgramPressure("lu", fallen, pressure_score(1.0))}
     assert BubbleModel(programs).notes == (note,)
