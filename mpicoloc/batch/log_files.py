@@ -77,7 +77,7 @@ def parse_swf(
     keep[list(wrong)] = False
     keep &= ~np.isin(table[:, _STATUS], _PARTIAL)
     if not keep.any():
-        raise DataError(f"{source}: none of its {len(table)} lines is a job: give {_FORMATS}")
+        raise DataError(f"{source}: none of its {len(table)} lines is a job; if one is damaged, {REMEDY}")
     table = table[keep]
     if n_early := int((np.diff(table[:, _SUBMIT]) < 0).sum()):
         messages.note(
@@ -137,13 +137,13 @@ def _damage(table: Floats) -> dict[int, str]:
         (finite & (run_s < 0) & (run_s != NO_JOB), "a run time of {:g} s is negative", run_s),
         (
             finite & (previous > 0) & (previous >= number),
-            "it waits for job {:g}, which is not earlier",
+            "it waits for job {:g}, which is not an earlier one",
             previous,
         ),
     )
     for is_wrong, words, value in checks:
         wrong |= {int(i): words.format(value[i]) for i in np.flatnonzero(is_wrong) if int(i) not in wrong}
-    return wrong | {int(i): f"not {N_FIELDS} numbers" for i in np.flatnonzero(~finite)}
+    return wrong | {int(i): f"it does not have {N_FIELDS} numbers" for i in np.flatnonzero(~finite)}
 
 
 def _log(table: Floats, header: dict[str, str], partitions: dict[int, str]) -> JobLog:

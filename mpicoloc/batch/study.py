@@ -139,7 +139,7 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     if damaged:
         left_out = counted(len(damaged), "damaged line")
         messages.note(
-            f"{args.log}: {left_out} left out; the first is line {damaged[0]} (in JSON: job {damaged[0]})"
+            f"{args.log}: left out {left_out}; the first is line {damaged[0]} (in JSON: job {damaged[0]})"
         )
     has_run = inputs.ran(log)
     if not has_run.all():
@@ -212,7 +212,7 @@ def _restricted(
             )
         if not keep.all():
             left_out = counted(int((~keep).sum()), "job")
-            messages.note(f"{args.log}: {left_out} left out, because they exceed limits of their partitions")
+            messages.note(f"{args.log}: left out {left_out} because of their partitions' limits")
         work, of_job = partitions.select(work, keep), of_job[keep]
     partitions.check(work, parts, of_job)
     if args.estimates == "user":

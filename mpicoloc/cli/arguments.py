@@ -145,7 +145,7 @@ def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
     from mpicoloc.show import figures
 
     if args.format is not None and args.figures is None:
-        raise UsageError("--format applies to figures: add --figures FOLDER")
+        raise UsageError("--format applies only to figures: add --figures FOLDER")
     return figures.formats_of(args.format)
 
 

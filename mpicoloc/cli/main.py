@@ -213,8 +213,8 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _refused(error: OSError) -> int:
-    where = f" {error.filename}" if error.filename else ""
-    messages.trouble(f"the system refused{where}: {error.strerror or error}")
+    where = f" for {error.filename}" if error.filename else ""
+    messages.trouble(f"the operating system reported an error{where}: {error.strerror or error}")
     return EnvironmentFault.exit_code
 
 

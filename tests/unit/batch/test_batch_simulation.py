@@ -126,7 +126,7 @@ def test_three_jobs_of_figure_4_10():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("2 x 1", "line 2: not 18 numbers"),
+        ("2 x 1", "line 2: it does not have 18 numbers"),
         ("2 5 -1 -7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1", "line 2: a run time of -7 s is negative"),
     ],
 )
