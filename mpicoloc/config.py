@@ -168,15 +168,15 @@ COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
 SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
 AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 REASON_ENV = "MPICOLOC_REASON_MARK"
-"""File that `mpicoloc run` makes; whoever explains a missing profile removes it (guest/rank_segment.c)."""
+"""File of `mpicoloc run`, removed by the process that explains a missing profile (guest/rank_segment.c)."""
 RESTARTED_ENV = "MPICOLOC_RESTARTED"
 """Set in a rank that was restarted because of its MPI library (job/pool.py)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE", "MPICOLOC_SITE_SHM_DIR"})
-"""Marks of the Slurm plugin (csrc/spank/environment.c): it has set the option named without SITE."""
+"""Set by the Slurm plugin (csrc/spank/environment.c) when it sets the option of that name without SITE."""
 
 _PREFIX = "MPICOLOC_"
 _MIN_SIMILARITY = 0.65
-"""Least similarity of two names, in [0, 1], for one to count as a misspelling of the other."""
+"""Least similarity, in [0, 1], at which one name counts as a misspelling of the other."""
 _TRUE = ("1", "true", "yes", "on")
 _FALSE = ("0", "false", "no", "off")
 

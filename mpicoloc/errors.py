@@ -88,7 +88,7 @@ _EXTRA_OF_VERB = {
     "pair": "schedule",
     "place": "schedule",
 }
-"""The extra to name if several have a verb's missing library; other verbs name the first that has it."""
+"""The extra that a verb names if several have its missing library; other verbs name the first of them."""
 
 
 def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | None:
@@ -112,7 +112,7 @@ def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | N
         return None
     preferred = _EXTRA_OF_VERB.get(what)
     extra = preferred if preferred in candidates else candidates[0]
-    more = "" if extra == "all" else "; [all] is for every verb"
+    more = "" if extra == "all" else "; the extra [all] serves every verb"
     return EnvironmentFault(f"{what} needs {library}, which is not installed: {remedy(extra)}{more}")
 
 

@@ -47,7 +47,7 @@ def detail(words: str) -> None:
 
 
 def note(words: str) -> None:
-    """Print a line that a reader of the results should know, unless -q was given."""
+    """Print a line that readers of the results should see, unless -q was given."""
     if _level > QUIET:
         trouble(words)
 
@@ -59,7 +59,7 @@ def trouble(words: str) -> None:
     terminal.
     """
     words = printable(words)
-    # A closed pipe or a full disk must not end the command or change its exit code.
+    # A closed pipe or a full disk must neither end the command nor change its exit code.
     with contextlib.suppress(OSError):
         if _print is None:
             print(f"mpicoloc: {words}", file=sys.stderr)

@@ -79,8 +79,8 @@ def _first_free_switches(machine: Machine, free: Bools, n_nodes: int) -> int | N
 def best_fit(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     """Nodes below the lowest switch with room for the job; of several, the switch with the fewest free nodes.
 
-    Below it, first-level switches are filled one by one: the switch with the fewest free nodes that holds the
-    rest of the job, else the switch with most free nodes.
+    Below it, first-level switches are filled one by one: next is the switch with the fewest free nodes that
+    holds the rest of the job or, if there is none, the switch with the most free nodes.
 
     Notes
     -----
@@ -151,7 +151,7 @@ def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 @functools.lru_cache(maxsize=64)
 def _trees_of(machine: Machine) -> tuple[Ints, int]:
-    """For each node the first bin of its subtree (below the roots) in a count by use; number of subtrees."""
+    """First bin of each node's subtree (below the roots) in counts of nodes by use; number of subtrees."""
     level = machine.top_level - 1
     return machine.subtree[level] * _N_USES_EXCLUSIVE, len(machine.starts[level])
 
@@ -226,7 +226,7 @@ class _Layout:
         self.n = machine.n_switches
         # Nodes of the larger part of a switch: the largest power of two in it.
         self.part = 1 << (machine.switch_size.bit_length() - 1)
-        # For each node the first bin of its part of its switch in a count by use.
+        # First bin of each node's part of a switch in counts of nodes by use.
         self.first_use = (2 * machine.subtree[0] + (machine.place >= self.part)) * _N_USES
         self.n_with_part = int(np.count_nonzero(machine.switch_sizes >= self.part))
         self.tree = machine.switch_subtree()
@@ -238,7 +238,7 @@ _layout = functools.lru_cache(maxsize=64)(_Layout)
 
 
 class _Blocks:
-    """The state of the switches, as the rules need it; properties that only some rules need are lazy."""
+    """State of the switches for the rules; properties that only some rules need are computed on demand."""
 
     def __init__(self, machine: Machine, uses: Uses) -> None:
         layout = _layout(machine)
@@ -268,7 +268,7 @@ class _Blocks:
 
     @functools.cached_property
     def is_empty(self) -> Bools:
-        """Switches of full size in the big jobs' block without a job."""
+        """Full-size switches without a job in the big jobs' block."""
         flags = self.n_free == self.machine.switch_size
         flags[self.end_big :] = False
         return flags
@@ -282,7 +282,7 @@ class _Blocks:
 
     @functools.cached_property
     def most_in_rem(self) -> int:
-        """Most free nodes of a rem switch."""
+        """Largest number of free nodes at a rem switch."""
         return int((self.n_free * self.is_rem).max())
 
     @functools.cached_property
@@ -311,7 +311,7 @@ def _blocks_of(machine: Machine, uses: bytes) -> _Blocks:
 
 
 def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
-    """A small job at one switch: of its block, else in a part of 2 nodes (rule 3), else at a rem switch."""
+    """Nodes of one switch for a small job: in its block, else a part of 2 (rule 3), else a rem switch."""
     machine, uses = blocks.machine, blocks.uses
     room = blocks.n_free >= n_nodes
     own = np.flatnonzero(room[blocks.begin_small :])
@@ -338,7 +338,7 @@ def _virtual_switches(blocks: _Blocks, n_parts: int) -> Nodes | None:
 
 
 def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:
-    """Rule 2: whole switches, and the rest of the job at one rem switch, preferably in its subtree."""
+    """Rule 2: whole switches, and the rest of the job at one rem switch, preferably in the same subtree."""
     machine = blocks.machine
     n_whole, n_rest = divmod(n_nodes, machine.switch_size)
     switches = contiguous(machine, blocks.is_empty, n_whole)
@@ -358,7 +358,7 @@ def _physical_switches(blocks: _Blocks, n_nodes: int) -> Nodes | None:
 
 
 def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
-    """A rem switch with room, else an empty switch that becomes one: their number follows demand.
+    """A rem switch with room or, if there is none, an empty switch, which becomes a rem switch.
 
     A switch in the job's subtree is preferred; among candidates, the nearest to the job.
     """
@@ -378,11 +378,11 @@ def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
 
 
 def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
-    """N flagged switches: consecutive in one subtree, else in one subtree, else consecutive, else the first.
+    """N flagged switches, by preference: consecutive in one subtree, in one subtree, consecutive, the first.
 
     Notes
     -----
-    Section 4.2.5: a job of two switches does not get two subtrees while one subtree has two switches.
+    Section 4.2.5: a job that needs two switches is not spread over two subtrees while one subtree has both.
     """
     if np.count_nonzero(flags) < n:
         return None

@@ -20,7 +20,7 @@ from mpicoloc.errors import UsageError
 from mpicoloc.pairing import policies
 
 LEAST_RUN_S = 10.0
-"""Bounded slowdowns count shorter run times as this, so that waits of short jobs do not dominate."""
+"""Shorter run times count as this in bounded slowdowns, so that waits of short jobs do not dominate."""
 _HOUR_S = 3600.0
 
 
@@ -140,7 +140,7 @@ def of_schedule(
 
     Notes
     -----
-    Jokanovic 2014, Eq. 2.2 and 2.3: nodes of each job times the time that it took longer than alone.
+    Jokanovic 2014, Eq. 2.2 and 2.3: nodes of each job times its run time beyond that of the same job alone.
     """
     inter_s = schedule.end_s - schedule.start_s - workload.log.run_s
     return SharingCosts(
@@ -154,7 +154,7 @@ def of_schedule(
 
 
 def effectiveness(reference_lost: float | None, lost: float | None) -> float | None:
-    """E(P) of Eq. 2.4: node hours lost under the reference over those under a policy; None if None or 0."""
+    """E(P) of Eq. 2.4: lost node hours, reference over policy; None if either is None or 0."""
     return reference_lost / lost if reference_lost and lost else None
 
 
@@ -216,7 +216,7 @@ SHARING = {
 }
 """Sharing policies by name."""
 SHARING_ORDERS = ("fcfs", "easy")
-"""Orders that support sharing: in these, the queue's first job is the one that arrived first."""
+"""Orders that support sharing: the first job of their queues is the job that arrived first."""
 
 
 @dataclass(frozen=True)
@@ -265,10 +265,10 @@ class Case:
 
 @dataclass(frozen=True)
 class SharedRun:
-    """One policy in one case.
+    """Results of one policy in one case.
 
-    `record` is empty if places were not recorded. `links_lost_node_hours` is None if links delay no job, and
-    `against_node_hours` is None without a reference allocation.
+    `record` is empty if the nodes of jobs were not recorded. `links_lost_node_hours` is None if links delay
+    no job, and `against_node_hours` is None without a reference allocation.
     """
 
     sharing: str
@@ -291,15 +291,15 @@ def check_names(names: Sequence[str], order_name: str) -> None:
             raise UsageError(f"--sharing names {name} twice")
     if set(names) - {"none"} and order_name not in SHARING_ORDERS:
         raise UsageError(
-            f"--sharing {','.join(names)} with --order {order_name}: jobs share in the orders "
-            f"{' and '.join(SHARING_ORDERS)} only; give one of these"
+            f"--sharing {','.join(names)} does not work with --order {order_name}: give one of the orders "
+            f"{' and '.join(SHARING_ORDERS)}"
         )
 
 
 def run_all(
     centre: Centre, names: Sequence[str], cases: Sequence[Case], *, keeps_places: bool = True
 ) -> Iterator[SharedRun]:
-    """Each policy in each case; ``none`` only once if links delay no job, as nothing is random then."""
+    """Run each policy in each case; ``none`` runs only once if links delay no job: nothing is random then."""
     for name in names:
         for case in cases[:1] if name == "none" and cases[0].utilisation is None else cases:
             found = run(centre, name, case, keeps_places=keeps_places)

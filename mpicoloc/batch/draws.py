@@ -70,7 +70,11 @@ def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str
         if not (equals and name and 0 < part < np.inf):
             raise UsageError(f"--mix {word!r} is not NAME=PART with a part above 0, for example {known[0]}=2")
         if name not in known or name in parts:
-            why = "is named twice" if name in parts else f"has no {figures}; there are {', '.join(known)}"
+            why = (
+                "is named twice"
+                if name in parts
+                else f"has no {figures}; the programs are {', '.join(known)}"
+            )
             raise UsageError(f"--mix: program {name} {why}")
         parts[name] = part
     parts = parts or dict.fromkeys(known, 1.0)
@@ -92,7 +96,7 @@ def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> P
 
 
 def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
-    """Programs by a table from executable numbers of the log, or from job names, to program names.
+    """Each job's program, by a table that maps executable numbers of the log, or job names, to programs.
 
     Raises `DataError` if the table lacks a job's executable.
     """
@@ -103,7 +107,7 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
         i = found.index(None)
         n_jobs = int((which == i).sum())
         raise DataError(
-            f"{source}: executable {keys[i]} of {counted(n_jobs, 'job')} has no row: add one, or for {ANY}"
+            f"{source}: no row for executable {keys[i]} of {counted(n_jobs, 'job')}: add it, or one for {ANY}"
         )
     names = tuple(dict.fromkeys(name for name in found if name is not None))
     places = np.array([names.index(name) for name in found if name is not None], np.int64)
@@ -121,8 +125,8 @@ def check_job_names(log: JobLog, known: Collection[str]) -> None:
     if unknown:
         i = max(unknown, key=lambda i: int(n_jobs[i]))
         raise DataError(
-            f"{counted(len(unknown), 'job name')} not among the programs with slowdowns, most often "
-            f"{log.name('program', int(numbers[i]))} ({counted(n_jobs[i], 'job')}): name the program "
+            f"no slowdowns are known for {counted(len(unknown), 'job name')}, most often "
+            f"{log.name('program', int(numbers[i]))} ({counted(n_jobs[i], 'job')}): list the program "
             "of each in --programs FILE, or draw programs with --mix"
         )
 
@@ -141,16 +145,18 @@ def of_programs(
     """
     if not table.keys() & set(names):
         some = ", ".join(names[:_NAMES_TOLD]) + ", ..." * (len(names) > _NAMES_TOLD)
-        raise DataError(f"{source} has none of the programs that the jobs run ({some}): name one of these")
+        raise DataError(f"{source} has none of the programs that the jobs run ({some}): add at least one")
     found = np.zeros((len(names), height))
     for name, levels in table.items():
         for level, value in levels.items():
             if value < 0:
-                raise DataError(f"{source}: {name} has {value:g} of level {level}: give a part from 0 to 1")
+                raise DataError(
+                    f"{source}: level {level} of {name} is {value:g}: give a fraction from 0 to 1"
+                )
             if level >= height:
                 raise DataError(
-                    f"{source}: {name} uses level {level}, the machine's links have levels 0 to "
-                    f"{height - 1}: leave it out, or give a --topology with more levels"
+                    f"{source}: {name} uses level {level}, but the machine's links only have levels 0 to "
+                    f"{height - 1}: remove that level, or give a --topology with more levels"
                 )
             if name in names:
                 found[names.index(name), level] = min(value, 1.0)
@@ -179,9 +185,9 @@ def read_utilisation(path: str) -> dict[str, dict[int, float]]:
         values = {level: number_of(path, i, key, row[key]) for level, key in levels.items()}
         found[name] = {level: value for level, value in values.items() if not math.isnan(value)}
         if not found[name]:
-            raise DataError(f"{path}: row {i} has no level_1, level_2, ...: give the utilisation of a level")
+            raise DataError(f"{path}: row {i} has no level_1, level_2, ...: give at least one of these")
     if not found:
-        raise DataError(f"{path} has no program; columns are program, level_1, level_2, ...")
+        raise DataError(f"{path} lists no program: add rows with program, level_1, level_2, ...")
     return found
 
 
@@ -199,7 +205,7 @@ def _utilisation(paths: Sequence[str]) -> dict[str, dict[int, float]]:
             table = read_utilisation(path)
         if both := found.keys() & table.keys():
             raise DataError(
-                f"{path}: {min(both)} is in another --utilisation file too: keep it in one of them"
+                f"{path}: program {min(both)} is also in another --utilisation file: keep it in only one"
             )
         found |= table
     return found
@@ -211,8 +217,8 @@ def _of_profile(path: str, profile: Profile) -> dict[int, float]:
     known = {level: value for level, value in levels.items() if value is not None}
     if not known:
         raise DataError(
-            f"{path} has no utilisation of links: run the job with --topology, or give a table of "
-            "`mpicoloc network`'s figures"
+            f"{path} has no utilisation of links: run the job with --topology, or give a table of the "
+            "utilisation that `mpicoloc network` prints"
         )
     return known
 
@@ -225,7 +231,7 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
         ones = np.ones((1, 1))
         return [Case(seed, np.zeros(len(log), np.int64), Slowdowns(ones, ones))]
     if args.programs is not None and args.mix is not None:
-        raise UsageError("--programs names the programs and --mix draws them: give one of them")
+        raise UsageError("--programs names the programs, whereas --mix draws them: give only one")
     table = None if args.programs is None else _table(args.programs, log)
     known: Mapping[str, Any] = links or {}
     model: SlowdownModel | None = None
@@ -256,7 +262,7 @@ def _n_draws(asked: int | None, *, is_random: bool) -> int:
         return asked or N_SEEDS
     if asked:
         messages.note(
-            "only one seed is used: with --programs and slowdowns without intervals nothing is random"
+            "only one seed is used: nothing is random with --programs and slowdowns without intervals"
         )
     return 1
 

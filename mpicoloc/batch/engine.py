@@ -139,19 +139,19 @@ class Simulation:
         return self.schedule
 
     def work_left_s(self, job: int) -> float:
-        """Remaining work of a running job by its estimate: run time alone, s."""
+        """Remaining work of a running job, by its estimate, as run time alone, s."""
         gone_s = (self.now_s - self._since_s[job]) * self._speed[job]
         done_s = float(self.workload.log.run_s[job]) - (self._work_s[job] - gone_s)
         return max(float(self.workload.estimate_s[job]) - done_s, 0.0)
 
     def set_node_slowdown(self, job: int, slowdown: float) -> None:
-        """Set the slowdown of a running job by jobs on its nodes, from now on; settlers read `repaced`."""
+        """Set the slowdown that jobs on its nodes cause a job from now on; settlers read `repaced`."""
         self.node_slowdown[job] = slowdown
         self.repaced.add(job)
         self.set_speed(job, 1.0 / (slowdown + self.link_delay[job]))
 
     def set_link_delay(self, job: int, delay: float) -> None:
-        """Set the delay of a running job by jobs on its links, from now on."""
+        """Set the delay that jobs on its links cause a running job from now on."""
         self.set_speed(job, 1.0 / (self.node_slowdown[job] + delay))
         self.link_delay[job] = delay
         self._stale.add(job)
@@ -164,7 +164,7 @@ class Simulation:
         self._push_end(job)
 
     def _work_until_now(self, job: int) -> None:
-        """Account the work of a job since its last change of speed, and the time that links added to it."""
+        """Account for a job's work since its last change of speed, and for the time that links added."""
         done_s = (self.now_s - self._since_s[job]) * self._speed[job]
         self._work_s[job] -= done_s
         self._since_s[job] = self.now_s
@@ -226,7 +226,7 @@ class Simulation:
         self._stale.clear()
 
     def _expected_pace(self, job: int) -> float:
-        """Time that the batch system expects for each second of a job's work, from now on."""
+        """Time that the batch system expects each further second of a job's work to take."""
         return 1.0 + self.link_delay[job]
 
     def _expect_pace(self, job: int) -> None:
@@ -294,7 +294,7 @@ class Simulation:
 
 
 def _followers(workload: Workload) -> dict[int, list[int]]:
-    """The jobs that wait for the end of each job."""
+    """For each job, the jobs that wait for its end."""
     followers: dict[int, list[int]] = {}
     for job in np.flatnonzero(workload.log.previous >= 0).tolist():
         followers.setdefault(int(workload.log.previous[job]), []).append(job)

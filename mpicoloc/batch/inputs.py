@@ -15,9 +15,9 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric
 
 ESTIMATES = ("user", "perfect")
-"""Run times that the batch system expects: the limits that users set, or the true run times."""
+"""Sources of the run times that the batch system expects: the users' limits, or the true run times."""
 NO_JOB = -1
-"""Stands for a job, queue or program that the log does not give."""
+"""Number of a job, queue or program that the log does not give."""
 
 
 @dataclass(frozen=True)
@@ -129,8 +129,8 @@ class Workload:
 def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "user") -> Workload:
     """Convert a log to jobs on whole nodes.
 
-    The estimate of a job that ran longer than its limit is its run time, because the simulation does not end
-    a job that ran on in reality.
+    If a job ran longer than its limit, its run time is the estimate, because the simulation does not end a
+    job that ran on in reality.
 
     Raises `UsageError` if `estimates` is unknown. Raises `DataError` if there is no job, or a job needs more
     nodes than the machine has.
@@ -147,7 +147,7 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
         more_cores = "" if (log.n_nodes[too_large] > 0).all() else "more --cores-per-node, "
         raise DataError(
             f"job {log.number[i]} needs {needed[i]:,} nodes of "
-            f"{counted(cores_per_node, 'core')}, the topology has "
+            f"{counted(cores_per_node, 'core')}, but the topology has "
             f"{n_nodes:,}; {len(too_large):,} of {len(log):,} jobs do not fit: give a larger --topology, "
             f"{more_cores}or --skip-larger"
         )
@@ -162,7 +162,7 @@ def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
 
 
 def most_at_once(work: Workload) -> int:
-    """Largest number of nodes in use at one instant of the log, as if no jobs shared a node.
+    """Largest number of nodes in use at one instant of the log if no jobs shared a node.
 
     Jobs with unknown start are left out; the result is 0 if no start is known.
     """

@@ -90,7 +90,7 @@ class LinkRows:
     """Links used by jobs: a row for each job above each switch or subtree, grouped by subtree.
 
     A job keeps all links above a subtree busy for the same fraction of its time, so one row can stand for all
-    of them, where `mutual_slowdown` needs the load of each link.
+    of them, whereas `mutual_slowdown` needs the load of each link.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = T
 
 
 def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
-    """All pairs of rows of the same subtree, also of a row with itself, and the first pair of each row."""
+    """All pairs of rows of one subtree, including a row with itself; index of each row's first pair."""
     n_of_row = n_users.repeat(n_users)
     starts = n_of_row.cumsum() - n_of_row
     first = np.arange(len(n_of_row)).repeat(n_of_row)
@@ -253,7 +253,7 @@ class LinkSharing:
                 simulation.set_link_delay(job, delay)
 
     def _reached(self, seeds: Iterable[int]) -> list[int]:
-        """Jobs connected to these by shared links, directly or through other jobs."""
+        """Jobs that are connected to these by shared links, directly or through other jobs."""
         found, todo = set(seeds), list(seeds)
         while todo:
             more = self._beside[todo.pop()] - found

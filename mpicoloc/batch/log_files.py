@@ -43,14 +43,14 @@ N_FIELDS = 18
     _THINK,
 ) = range(N_FIELDS)
 _PARTIAL = (2, 3, 4)
-"""Status of lines for parts of a job; another line describes the whole job."""
+"""Status codes of lines for parts of a job; another line describes the whole job."""
 COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
     "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
 )
 """The command that prints a log for `parse_sacct`; JobName is last, as names can contain the separator."""
-REMEDY = "mend or remove it, or leave such entries out with --skip-damaged"
-_FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or what Slurm prints by {COMMAND}"
+REMEDY = "correct or remove it, or leave out such entries with --skip-damaged"
+_FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or the output of {COMMAND}"
 
 
 def parse_swf(
@@ -66,7 +66,7 @@ def parse_swf(
     rows = _rows(lines, numbers)
     if isinstance(rows, list) and not any(rows):
         first = lines[numbers[0] - 1].strip()[:40]
-        raise DataError(f"{source} is not a log, its first line is {first!r}: give {_FORMATS}")
+        raise DataError(f"{source} is not a log: its first line is {first!r}; give {_FORMATS}")
     table = np.array([(math.nan,) * N_FIELDS if row is None else row for row in rows])
     wrong = _damage(table)
     damaged = tuple(int(numbers[i]) for i in wrong)
@@ -77,11 +77,11 @@ def parse_swf(
     keep[list(wrong)] = False
     keep &= ~np.isin(table[:, _STATUS], _PARTIAL)
     if not keep.any():
-        raise DataError(f"{source}: none of its {len(table)} lines is a job: {REMEDY}")
+        raise DataError(f"{source}: none of its {len(table)} lines is a job; if one is damaged, {REMEDY}")
     table = table[keep]
     if n_early := int((np.diff(table[:, _SUBMIT]) < 0).sum()):
         messages.note(
-            f"{source}: sorted by submission; jobs of {counted(n_early, 'line')} came before the job above"
+            f"{source}: sorted by submission, which in {counted(n_early, 'line')} was before the line above"
         )
         table = table[np.argsort(table[:, _SUBMIT], kind="stable")]
     return _log(table, header, _partition_names(lines)), damaged
@@ -128,22 +128,22 @@ def _row(line: str) -> list[float] | None:
 
 
 def _damage(table: Floats) -> dict[int, str]:
-    """A description of each damaged row, by its index."""
+    """The damage in each damaged row, by row index."""
     wrong: dict[int, str] = {}
     finite = np.isfinite(table).all(axis=1)
     submit_s, run_s, number, previous = (table[:, i] for i in (_SUBMIT, _RUN, _NUMBER, _PREVIOUS))
     checks = (
-        (finite & (submit_s < 0), "submitted {:g} s before the log's begin", -submit_s),
+        (finite & (submit_s < 0), "submitted {:g} s before the log begins", -submit_s),
         (finite & (run_s < 0) & (run_s != NO_JOB), "a run time of {:g} s is negative", run_s),
         (
             finite & (previous > 0) & (previous >= number),
-            "it waits for job {:g}, not an earlier one",
+            "it waits for job {:g}, which is not an earlier one",
             previous,
         ),
     )
     for is_wrong, words, value in checks:
         wrong |= {int(i): words.format(value[i]) for i in np.flatnonzero(is_wrong) if int(i) not in wrong}
-    return wrong | {int(i): f"not {N_FIELDS} numbers" for i in np.flatnonzero(~finite)}
+    return wrong | {int(i): f"it does not have {N_FIELDS} numbers" for i in np.flatnonzero(~finite)}
 
 
 def _log(table: Floats, header: dict[str, str], partitions: dict[int, str]) -> JobLog:
@@ -300,7 +300,7 @@ def _number(word: str) -> float | None:
 
 
 def _time(word: str) -> float | None:
-    """Seconds since 1970; times without a zone count as UTC, because only differences matter."""
+    """Seconds since 1970; times without a zone are taken as UTC, because only differences matter."""
     if word.isascii() and word.isdigit():
         return float(word)
     if not _TIME.fullmatch(word):
@@ -325,7 +325,7 @@ def _same_times(words: Sequence[str]) -> Floats | None:
 
 
 def _limit(word: str) -> float | None:
-    """Seconds from ``2-12:00:00``, minutes, or ``UNLIMITED``: a year, as in Slurm's backfill."""
+    """Seconds from ``2-12:00:00``, a number of minutes, or ``UNLIMITED`` (a year, as in Slurm's backfill)."""
     return _YEAR_S if word.upper() == "UNLIMITED" else slurm_seconds(word)
 
 
@@ -444,7 +444,7 @@ def parse_sacct(
     damaged = [(i, len(words)) for i, words in split if len(words) != n_words]
     if damaged and not skip_damaged:
         i, n = damaged[0]
-        raise DataError(f"{source}, line {i}: {n} words between |, its header has {n_words}: {REMEDY}")
+        raise DataError(f"{source}, line {i}: {n} fields between |, but {n_words} in the header: {REMEDY}")
     rows = [(i, words) for i, words in split if len(words) == n_words and "." not in words[places["number"]]]
     words_of = {key: [words[place].strip() for _, words in rows] for key, place in places.items()}
     log, wrong = log_of(words_of, [i for i, _ in rows], source, skip_damaged=skip_damaged)
@@ -501,7 +501,7 @@ def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[J
         raise DataError(f"{source} is not JSON: {error}: print it again with {_JSON_COMMAND}") from None
     jobs = told.get("jobs") if isinstance(told, dict) else None
     if not isinstance(jobs, list) or not all(isinstance(_part(job, "time"), dict) for job in jobs):
-        raise DataError(f"{source} lacks jobs with their `time`: print the log with {_JSON_COMMAND}")
+        raise DataError(f"{source} has no `jobs`, or one without `time`: print the log with {_JSON_COMMAND}")
     rows = [_json_words(job) for job in jobs]
     words = {key: [row[key] for row in rows] for key in _READERS | _NAMES}
     numbers = range(1, len(jobs) + 1)
@@ -525,7 +525,7 @@ def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
     counts = {str(_part(one, "type")): _part(one, "count") for one in entries}
     times = {"submit": "submission", "eligible": "eligible", "start": "start", "end": "end"}
     words = {key: _json_word(_part(job, "time", name)) for key, name in times.items()}
-    # A time of 0 or "no limit" has not come yet.
+    # A time of 0 or "no limit" means that the event has not happened yet.
     return {key: "" if word in ("0", "UNLIMITED") else word for key, word in words.items()} | {
         "number": _json_word(job.get("job_id")),
         "nodes": _json_word(job.get("allocation_nodes")),
@@ -596,6 +596,6 @@ def _read(path: str, state: object, *, skip_damaged: bool) -> tuple[JobLog, tupl
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(
-            f"cannot read {path}: {reason}: give a log in Standard Workload Format or of Slurm's sacct"
+            f"cannot read {path}: {reason}: give a log in Standard Workload Format or from Slurm's sacct"
         ) from None
     return parse(data.decode("utf-8-sig", "replace").split("\n"), path, skip_damaged=skip_damaged)

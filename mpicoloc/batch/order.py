@@ -88,7 +88,7 @@ FREE = 0
 """Use of a node without a job; each allocation defines the meaning of other numbers."""
 
 Nodes = tuple[Ints, int | Uses]
-"""Nodes of a job in ascending order, and one use for all of them, or a use for each."""
+"""Nodes of a job in ascending order, and their use: one number for all, or one for each."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ class View:
         return self._reserved[1]
 
     def refuse(self, first: int) -> None:
-        """Note that no job of the queue can begin before the one at `first`, until the nodes in use change.
+        """Record that no queued job can begin before the job at `first` until the nodes in use change.
 
         This stays true as time passes: a job that would end after the reservation now would end even later.
         """
@@ -356,7 +356,7 @@ def easy(view: View) -> int | None:
 
 
 def backfilled(view: View, first: int) -> int | None:
-    """Place of the queue's first job that can begin before the one at `first`, which must wait."""
+    """Place of the first queued job that can begin before the job at `first`, which must wait."""
     if not view.allocation.is_bound_by_number:
         return _examined(view, first)
     n_nodes = view.queue["n_nodes"]
@@ -384,7 +384,7 @@ def _examined(view: View, first: int) -> int | None:
 
 
 def _first_harmless(view: View, first: int, places: Ints) -> int | None:
-    """The first of these places, all with nodes for their jobs, whose job does not delay the first job."""
+    """The first of these places whose job does not delay the first job; all these jobs would find nodes."""
     reserved = view.reservation(first)
     short = np.flatnonzero(view.now_s + view.queue["estimate_s"][places] <= reserved.start_s)
     n_long = int(short[0]) if len(short) else len(places)

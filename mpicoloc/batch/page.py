@@ -56,7 +56,7 @@ def number(value: Estimate, n_digits: int = 0) -> str:
 
 
 def duration(value_s: float) -> str:
-    """A duration as text, in days from one day on."""
+    """A duration as text; a duration of at least one day is in days."""
     return f"{value_s / _DAY_S:,.2f} days" if value_s >= _DAY_S else seconds(value_s)
 
 
@@ -176,7 +176,7 @@ def _row(run: SharedRun) -> dict[str, Any]:
 def _compared(
     name: str, own: Sequence[SharedRun], by_name: Mapping[str, Sequence[SharedRun]]
 ) -> dict[str, Estimate | None]:
-    """Savings and losses of a policy against others, by seed: a seed gives all policies the same draws."""
+    """Savings and losses of a policy compared with others, by seed: policies share the draws of a seed."""
     alone = by_name.get("none", [None])[0]
     saved = (
         []
@@ -267,7 +267,7 @@ def sentences(found: Sequence[PolicyFigures]) -> list[str]:
 
 
 N_DRAWN = 3000
-"""Most jobs that are drawn node by node; a longer log shows the period with the longest waits."""
+"""Largest number of jobs drawn node by node; a longer log shows the period with the longest waits."""
 N_BINS = 300
 """Number of points of a curve over time."""
 _WIDTH, _HEIGHT = 600, 130
@@ -313,7 +313,7 @@ def _span_s(runs: Sequence[SharedRun]) -> float:
 
 
 def _window(runs: Sequence[SharedRun]) -> tuple[float, float]:
-    """Period drawn node by node, s: all, or arrivals of the `N_DRAWN` jobs in a row that waited most."""
+    """Period drawn node by node, s: all, or arrivals of the `N_DRAWN` consecutive jobs that waited most."""
     schedule = runs[0].schedule
     n = len(schedule.arrival_s)
     if n <= N_DRAWN:

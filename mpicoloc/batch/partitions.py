@@ -77,7 +77,9 @@ def parse(text: str, source: str, machine: Machine) -> tuple[Partition, ...]:
     sets = {words["nodeset"]: words.get("nodes", "") for _, _, words in lines if "nodeset" in words}
     for where, line, words in lines:
         if _INCLUDE.match(line):
-            raise DataError(f"{where}: {line}: included files are not read; write its lines here")
+            raise DataError(
+                f"{where}: {line}: included files are not read; insert the lines of that file here"
+            )
         name = words.get("partitionname", "")
         if name == "DEFAULT":
             defaults |= words
@@ -102,7 +104,7 @@ def _partition(
         if unknown or not names:
             first, *_, last = (*place, *place)
             what = f"node {unknown[0]!r} is not in the topology" if unknown else "it has no Nodes="
-            raise DataError(f"{where}: partition {name}: {what}: name some of {first} to {last}")
+            raise DataError(f"{where}: partition {name}: {what}: choose from {first} to {last}")
         nodes = np.unique(np.array([place[one] for one in names], np.int64))
     most = _whole(words, "MaxNodes", where, len(nodes))
     limit = words.get("maxtime", "UNLIMITED")
@@ -119,7 +121,7 @@ def _whole(words: Mapping[str, str], key: str, where: str, otherwise: int) -> in
     if word in ("", "UNLIMITED"):
         return otherwise
     if not (word.isascii() and word.isdigit() and len(word) < 10):
-        raise DataError(f"{where}: {key}={word} is not a whole number")
+        raise DataError(f"{where}: {key}={word} must be a whole number or UNLIMITED")
     return int(word)
 
 
@@ -147,8 +149,8 @@ def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
         if own is None:
             what = f"partition {name}" if number != inputs.NO_JOB else "no partition"
             raise DataError(
-                f"{counted(n, 'job')} of {what}, but the only partitions are {', '.join(place)}: add a "
-                f"line PartitionName={name}, or Default=YES for jobs without one"
+                f"{counted(n, 'job')} of {what} cannot run, as the only partitions are {', '.join(place)}: "
+                f"add a line PartitionName={name}, or Default=YES to one line for jobs without a partition"
             )
         found.append(own)
     return np.array(found, np.int64)[which.ravel()]
@@ -172,9 +174,9 @@ def check(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> 
         is_wide = workload.n_nodes[i] > own.max_nodes
         asked_s = max(log.limit_s[i], log.run_s[i])
         what = (
-            f"needs {workload.n_nodes[i]:,} nodes, and partition {own.name} allows {own.max_nodes:,}"
+            f"needs {workload.n_nodes[i]:,} nodes, but partition {own.name} allows {own.max_nodes:,}"
             if is_wide
-            else f"asks for {asked_s:,.0f} s, and partition {own.name} allows {own.max_s:,.0f} s"
+            else f"needs {asked_s:,.0f} s, but partition {own.name} allows {own.max_s:,.0f} s"
         )
         raise DataError(
             f"job {log.number[i]} {what}; {len(wrong):,} of {len(log):,} jobs do not fit: change the "

@@ -1,7 +1,7 @@
 """The event loop with two jobs a node: jobs slow down when others join them, and recover when these end.
 
 Jobs begin on free nodes by the order and the allocation, as without sharing. When no more can begin, a
-sharing policy chooses waiting jobs to join running ones. The slowest of its nodes sets the speed of a job.
+sharing policy chooses waiting jobs to join running ones. A job runs at the speed of its slowest node.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from mpicoloc.errors import DataError
 
 _Z = 1.959963984540054
 BLIND_SLOWDOWN = 2.0
-"""Slowdown of two jobs on a node without a model: each has half of the processors."""
+"""Slowdown assumed without a model for two jobs on a node: each has half of the processors."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Slowdowns:
         for name in ("believed", "true"):
             array = getattr(self, name)
             if array.shape != (n, n) or not ((array >= 1) & (array < np.inf)).all():
-                raise DataError(f"{name} slowdowns: need finite numbers >= 1 of shape {(n, n)}, got {array}")
+                raise DataError(f"{name} slowdowns must be finite, >= 1 and of shape {(n, n)}, got {array}")
 
 
 def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowdowns:
@@ -160,7 +160,7 @@ class SharedSimulation(Simulation):
         return min(super()._next_s(), max(self.sharing.next_look_s(), self.now_s))
 
     def _begin_jobs(self) -> None:
-        """Begin jobs until none can: free nodes come first, or joining others if the policy packs."""
+        """Begin jobs until none can: on free nodes first or, if the policy packs, beside others first."""
         steps = self._join_next, self._begin_next
         first, then = steps if self.sharing.packs else steps[::-1]
         while first() or then():

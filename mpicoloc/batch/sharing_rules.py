@@ -1,9 +1,9 @@
 """Sharing policies: two jobs a node regardless of slowdown, or only if a slowdown model finds a gain.
 
-By its expected slowdowns, a policy never delays the queue's first job: it preserves that job's reservation.
-The service of `mpicoloc pair --watch` runs here unchanged: `sharing_plan.decide` gets a snapshot of the
-simulated batch system instead of Slurm's, and its actions have the same effects as in Slurm. A leader waits
-for its nodes in the queue for sharing, which has precedence; a partner joins at once.
+If its expected slowdowns hold, a policy never delays the queue's first job, because it preserves that job's
+reservation. The service of `mpicoloc pair --watch` runs here unchanged: `sharing_plan.decide` gets a snapshot
+of the simulated batch system instead of Slurm's, and its actions have the same effects as in Slurm. A leader
+waits for its nodes in the queue for sharing, which has precedence; a partner joins at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUEUES = sharing_plan.Partitions("alone", "shared")
 LOOK_S = 60.0
 """Time between two decisions of the service, s."""
 _APART = 1e9
-"""Slowdown of two leaders, prohibitively large because each must have nodes of its own."""
+"""Slowdown of two leaders, too large for any pairing because each must have nodes of its own."""
 _LEAST_LEFT_S = 1.0
 
 
@@ -304,7 +304,7 @@ class _Half:
         return np.sort(np.concatenate((self.free, *own))[:n_nodes])
 
     def _rank(self, program: int) -> tuple[Ints, Floats]:
-        """Hosts sorted by cost per node of a job of this program beside them, and the loss of each host.
+        """Hosts, sorted by the cost per node of a job of this program beside them, and each host's loss.
 
         Notes
         -----

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 _SHARING_FLAGS = ("slowdowns", "curves", "pack")
 _PROGRAM_FLAGS = ("programs", "mix", "seeds", "seed")
-"""Also allowed with --utilisation."""
+"""Flags that are also allowed with --utilisation."""
 _PAGE_FLAGS = ("pricing", "rate_su")
-"""Also allowed with --page."""
+"""Flags that are also allowed with --page."""
 
 _LARGER = 2
-"""A topology with this many times the nodes that the log ever used gets a note."""
+"""A note is printed if the topology has this many times the nodes that the log ever used."""
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,15 @@ def is_comparison(args: argparse.Namespace) -> bool:
     """
     delays = args.utilisation is not None
     if args.against is not None and not delays:
-        raise UsageError("--against compares what jobs lose to links: give --utilisation too")
+        raise UsageError("--against compares the time lost to shared links: give --utilisation, too")
     if names_of(args) != ["none"]:
         return True
     others = (*(() if delays else _PROGRAM_FLAGS), *(() if args.page or delays else _PAGE_FLAGS))
     for flag in (*_SHARING_FLAGS, *others):
         if getattr(args, flag) not in (None, False):
             raise UsageError(
-                f"--{flag.replace('_', '-')} applies to jobs that share nodes: add --sharing blind, model or "
-                "service too"
+                f"--{flag.replace('_', '-')} applies only to jobs that share nodes: add --sharing blind, "
+                "model or service"
             )
     return args.page is not None or delays
 
@@ -139,13 +139,13 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
     if damaged:
         left_out = counted(len(damaged), "damaged line")
         messages.note(
-            f"{args.log}: {left_out} left out; the first is line {damaged[0]} (in JSON: job {damaged[0]})"
+            f"{args.log}: left out {left_out}; the first is line {damaged[0]} (in JSON: job {damaged[0]})"
         )
     has_run = inputs.ran(log)
     if not has_run.all():
         n = int((~has_run).sum())
         messages.note(
-            f"{args.log}: {counted(n, 'job')} without run time or processors left out: they never ran or "
+            f"{args.log}: left out {counted(n, 'job')} without run time or processors, which never ran or "
             "have not ended"
         )
     log = inputs.select(log, has_run)
@@ -154,7 +154,7 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
         fits = inputs.nodes_needed(log, n_cores) <= machine.n_nodes
         if not fits.all():
             messages.note(
-                f"{args.log}: {counted(int((~fits).sum()), 'job')} larger than the machine left out"
+                f"{args.log}: left out {counted(int((~fits).sum()), 'job')} larger than the machine"
             )
         log = inputs.select(log, fits)
     work = inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
@@ -172,8 +172,8 @@ def _size_note(n_at_once: int, n_nodes: int) -> str:
     else:
         return ""
     return (
-        f"its jobs had up to {counted(n_at_once, 'node')} at once{shared}, the topology has {n_nodes:,}, so "
-        f"{means}: if it is another machine, give the log's --topology"
+        f"its jobs had up to {counted(n_at_once, 'node')} at once{shared}, but the topology has {n_nodes:,}, "
+        f"so {means}: if the log is of another machine, give its --topology"
     )
 
 
@@ -183,10 +183,10 @@ def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, 
         return ()
     if args.sharing != "none":
         raise UsageError(
-            f"--partitions with --sharing {args.sharing}: jobs can share nodes only without partitions"
+            f"--partitions cannot be combined with --sharing {args.sharing}: leave out one of them"
         )
     if args.utilisation is not None:
-        raise UsageError("--partitions with --utilisation: links delay jobs only without partitions")
+        raise UsageError("--partitions cannot be combined with --utilisation: leave out one of them")
     try:
         with open(args.partitions, encoding="utf-8-sig", errors="replace") as file:
             text = file.read()
@@ -208,11 +208,11 @@ def _restricted(
         keep = partitions.takes(work, parts, of_job)
         if not keep.any():
             raise DataError(
-                f"{args.partitions}: its partitions allow none of the jobs: change MaxNodes or MaxTime"
+                f"{args.partitions}: all jobs exceed limits of their partitions: raise MaxNodes or MaxTime"
             )
         if not keep.all():
             left_out = counted(int((~keep).sum()), "job")
-            messages.note(f"{args.log}: {left_out} left out, because they exceed limits of their partitions")
+            messages.note(f"{args.log}: left out {left_out} because of their partitions' limits")
         work, of_job = partitions.select(work, keep), of_job[keep]
     partitions.check(work, parts, of_job)
     if args.estimates == "user":
@@ -346,7 +346,7 @@ def write_sweep(rows: Sequence[dict[str, Any]], folder: str) -> None:
         sweep.replace_table(policies, folder, POLICIES)
     else:
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(os.path.join(folder, POLICIES))  # left from earlier rows
+            os.unlink(os.path.join(folder, POLICIES))  # a table of an earlier sweep
 
 
 def _jobs(centre: Centre, case: Case, run: SharedRun) -> pa.Table:
@@ -444,7 +444,7 @@ _NOT_SWEPT = ("out", "page", "sweep", "processes")
 
 
 def run(args: argparse.Namespace, add_flags: Callable[[argparse.ArgumentParser], None]) -> int:
-    """Simulate missing rows, and print all. Returns 1 if some failed, or the first one's code if all did."""
+    """Simulate missing rows, and print all. Returns 1 if some failed, or the first exit code if all did."""
     several = "--sweep" if args.sweep else "more than one LOG"
     _, code = sweep.run(
         args,

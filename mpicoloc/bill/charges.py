@@ -40,7 +40,7 @@ _EARLY_S = 1.0
 _SAME_S = 1e-3
 """Tolerance for starts of the same run, s: edited copies of a profile have the same start."""
 _N_FIRST, _N_MOST = 8, 500
-"""Number of claims in the first and in the largest query, because databases limit statements."""
+"""Number of claims in the first and in the largest query: databases limit the length of statements."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def job_number(job_id: str) -> str:
 def charges_of_job(ledger: Ledger, number: str) -> tuple[int, list[JobCharge]]:
     """Number of charges with a turn for this job number, and those not refunded in full, oldest first.
 
-    A charge that depends on them is posted only if no further one was posted meanwhile (`Charge.turn`).
+    A charge that depends on them is posted only if no other charge was posted in the meantime
+    (`Charge.turn`).
     """
     n_turns, n_asked, found = 0, _N_FIRST, list[JobCharge]()
     with ledger.database.reading() as connection:
@@ -106,7 +107,7 @@ def is_paid(by_hand: JobCharge, by_record: JobCharge) -> bool:
         return False
     if not start_s or is_same_run(by_hand, by_record):
         return True
-    # Steps may run at the same time, so the start of a step's own profile is better evidence than its time.
+    # Steps may run at the same time, so a step's own profile, if any, identifies the run better than times.
     has_own = by_record.start_unix_s > 0 and by_hand.job_id == by_record.job_id
     return (record.is_script or not has_own) and is_within(start_s, record)
 
@@ -125,7 +126,7 @@ def is_within(start_unix_s: float, record: StepRecord) -> bool:
 
 @dataclass(frozen=True)
 class Terms:
-    """Account and price set by the ledger's keeper; None: the profile's cores or time, or any job."""
+    """Account and price, as the ledger's keeper sets them; None: the profile's cores or time, or any job."""
 
     account: str
     tariff: Tariff
@@ -175,7 +176,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
     n_cores = job.n_cores if terms.n_cores is None else terms.n_cores
     wall_s = job.wall_s if terms.wall_s is None else terms.wall_s
     if n_cores < 0 or wall_s < 0:
-        raise DataError(f"{n_cores} cores and {wall_s} s cannot be charged: neither may be negative")
+        raise DataError(f"cannot charge {n_cores} cores for {wall_s} s: neither number may be negative")
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
     facts = {
         "file": file,
@@ -269,7 +270,7 @@ def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
         if paid.record is not None and is_paid(new, paid):
             raise Refused(
                 f"step {paid.record.name} was charged by Slurm's record as transaction {paid.transaction}, "
-                "which paid for this: refund that first"
+                "which has paid for this run: refund that transaction first"
             )
     return replace(charge, turn=(number, n_turns))
 

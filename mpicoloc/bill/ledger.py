@@ -36,7 +36,7 @@ FAR_USU = 4 * 10**18
 GRANTS, CHARGES = "@grants", "@charges"
 """The site's own accounts: units granted, and units used by jobs."""
 NAME_LENGTH = 190
-"""Longest text that every database accepts in a unique index."""
+"""Length of the longest text that every database accepts in a unique index."""
 
 T = TypeVar("T")
 _ID = sa.BigInteger().with_variant(sa.Integer, "sqlite")
@@ -121,7 +121,7 @@ class Database:
                 found = self._version()
             except (ValueError, TypeError):  # do not show the value: it may be a password
                 raise UsageError(
-                    f"ledger {self.shown}: its driver refuses a value after '?': see the driver's URLs"
+                    f"ledger {self.shown}: its driver refuses a parameter after '?': see its documentation"
                 ) from None
             if create and found is None:
                 self.write(_create)
@@ -162,7 +162,7 @@ class Database:
             raise DataError(f"{self.shown} holds no ledger; `mpicoloc ledger open NAME` creates one")
         if found != VERSION:
             raise DataError(
-                f"ledger {self.shown} has version {found}, this mpicoloc reads {VERSION}: "
+                f"ledger {self.shown} has version {found}, but this mpicoloc only reads version {VERSION}: "
                 "use the mpicoloc that created it"
             )
 
@@ -176,7 +176,7 @@ class Database:
             if "is locked" in reason:
                 reason = f"other calls locked it for too long ({reason}); try again"
             if self.is_sqlite and type(error) is exc.DatabaseError:
-                raise DataError(f"ledger {self.shown} is damaged or no ledger: {reason}") from error
+                raise DataError(f"ledger {self.shown} is damaged, or it is not a ledger: {reason}") from error
             raise EnvironmentFault(f"ledger {self.shown}: {reason}") from error
 
     @contextlib.contextmanager
@@ -376,7 +376,8 @@ def check_name(name: str) -> None:
     """
     if not is_name(name):
         raise UsageError(
-            f"account name {name!r}: use up to 64 letters, digits, blanks, ._-=@+\\; a letter or digit first"
+            f"account name {name!r} is not valid: use up to 64 letters, digits, blanks and ._-=@+\\, begin "
+            "with a letter or digit, and do not end with a blank"
         )
 
 
@@ -448,12 +449,12 @@ class Ledger:
                 return _earlier_posting(connection, held[charge.claims[0]], name, charge)
             if held.keys() & set(turn):
                 raise Overtaken(
-                    f"job {charge.job_id} was charged in the meantime: see `mpicoloc ledger statement`"
+                    f"another call has just charged job {charge.job_id}: see `mpicoloc ledger statement`"
                 )
             if held:
                 raise Refused(
                     f"job {charge.job_id} was charged from another profile or without one, as transaction "
-                    f"{min(held.values())}: refund that first"
+                    f"{min(held.values())}: refund that transaction first"
                 )
             facts = {**charge.facts, "run": charge.run} if charge.run else charge.facts
             taken = [*charge.claims, *turn]
@@ -563,14 +564,16 @@ def _earlier_posting(connection: sa.Connection, number: int, name: str, wanted: 
     posting, charge = posted(connection, number), transaction_row(connection, number)
     before = json.loads(charge.facts).get("run", wanted.run)
     if wanted.run and before != wanted.run:
-        raise Refused(f"this profile was charged for run {before}, as transaction {number}: one is a copy")
+        raise Refused(
+            f"this profile was charged for run {before}, as transaction {number}: one of the files is a copy"
+        )
     remedy = f"`mpicoloc ledger refund {number} --release` lets it be charged again"
     if posting.account != name:
         raise Refused(
             f"this profile was charged to account {posting.account}, as transaction {number}; {remedy}"
         )
     if is_given_back(connection, charge):
-        raise Refused(f"this profile was charged as transaction {number} and given back; {remedy}")
+        raise Refused(f"this profile was charged as transaction {number} and refunded; {remedy}")
     free = [claim for claim in wanted.claims[1:] if not claimed(connection, [claim])]
     take_claims(connection, number, free if wanted.run else [])
     return posting
@@ -605,7 +608,7 @@ def run_claim(run: str) -> str:
 
 
 def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
-    """The claims on the turns with these numbers, counted from 0, of a job. Refunds do not remove them."""
+    """The claims on a job's turns with these numbers, which count from 0. Refunds do not remove them."""
     name = hashed(job)
     return [f"turn:{name}:{number}" for number in numbers]
 
@@ -620,7 +623,7 @@ def account_row(connection: sa.Connection, name: str) -> Any:
     """The row of an account."""
     row = connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
     if row is None or row.name != name:  # some databases treat u with and without umlaut as equal
-        raise UsageError(f"no account {name!r}; `mpicoloc ledger list` shows all")
+        raise UsageError(f"no account {name!r}; `mpicoloc ledger list` shows all accounts")
     return row
 
 
@@ -628,7 +631,7 @@ def users_account(connection: sa.Connection, name: str) -> Any:
     """The row of a user's account. The site's own accounts are refused."""
     if name in (GRANTS, CHARGES):
         raise UsageError(
-            f"account {name} is the site's own, the other side of each post: name a user's account"
+            f"account {name} is the site's own, where grants and charges are balanced: name a user's account"
         )
     return account_row(connection, name)
 
@@ -636,10 +639,10 @@ def users_account(connection: sa.Connection, name: str) -> Any:
 def transaction_row(connection: sa.Connection, number: int, *, keep_others_off: bool = False) -> Any:
     """The row of a transaction."""
     wanted = sa.select(transactions).where(transactions.c.id == number)
-    # The row lock keeps the remaining amount stable; databases without it only refuse more refunds.
+    # The row lock keeps the remaining amount stable; without row locks, databases merely refuse more refunds.
     row = connection.execute(wanted.with_for_update() if keep_others_off else wanted).first()
     if row is None:
-        raise UsageError(f"no transaction {number}; `mpicoloc ledger statement NAME` shows their numbers")
+        raise UsageError(f"no transaction {number}; `mpicoloc ledger statement NAME` shows all of an account")
     return row
 
 
@@ -681,7 +684,7 @@ def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, re
     left_usu = int(now.amount_usu - now.refunded_usu)
     n_freed = 0 if left_usu else _free(connection, charge.id, release)
     if changed.rowcount != 1 or not (given or n_freed):
-        raise Refused(f"transaction {charge.id}: only {su_text(left_usu)} SU of it are left to refund")
+        raise Refused(f"only {su_text(left_usu)} SU of transaction {charge.id} can still be refunded")
     return given
 
 
@@ -711,7 +714,7 @@ def post_transfer(
 ) -> Posting:
     """Move an amount from the first account to the second, and record the transaction."""
     if way[0] == way[1]:
-        raise UsageError(f"account {way[0]} cannot pay itself: name another one")
+        raise UsageError(f"account {way[0]} cannot pay itself: name another account")
     row = {"kind": kind, "amount_usu": amount_usu, "refunded_usu": 0, "refers_to": refers_to, "note": note}
     row |= {"at_unix_s": stamp.at_unix_s, "posted_by": stamp.by, "facts": json.dumps(dict(facts or {}))}
     inserted = connection.execute(transactions.insert().values(**row)).inserted_primary_key
@@ -738,8 +741,8 @@ def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
     if changed.rowcount != 1:
         floor = f", and may go down to {su_text(account.floor_usu)} SU" if account.floor_usu else ""
         raise Refused(
-            f"account {account.name} does not have enough units: {su_text(account.balance_usu)} SU{floor}, "
-            f"needs {su_text(abs(amount_usu))} SU"
+            f"account {account.name} does not have enough units: it has {su_text(account.balance_usu)} SU"
+            f"{floor}, but needs {su_text(abs(amount_usu))} SU"
         )
 
 
@@ -757,7 +760,7 @@ class Standing:
 
 
 def settled(ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """Those of these files that were charged and not released since."""
+    """The files among these that were charged and not released afterwards."""
     by_claim = {spool_claim(name): name for name in names}
     wanted, found = list(by_claim), set[str]()
     # Use one statement for all queries and fetch in bulk, because a spool may have 100,000 files.
@@ -792,7 +795,7 @@ def charges_of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
     """
     first = f"{SPOOLED}{start}."
     is_of_start = claims.c.claim.startswith(first, autoescape=True)
-    if ledger.database.is_sqlite:  # its LIKE does not use the index; "/" follows "." in ASCII
+    if ledger.database.is_sqlite:  # SQLite's LIKE ignores the index; "/" follows "." in ASCII
         is_of_start = sa.and_(claims.c.claim >= first, claims.c.claim < f"{first[:-1]}/")
     with ledger.database.reading() as connection:
         asked = sa.select(claims).where(is_of_start).order_by(claims.c.transaction_id, claims.c.claim)

@@ -75,7 +75,7 @@ def _transactions(connection: sa.Connection) -> Iterator[str]:
         elif kind == "charge":
             payers[number] = name
         elif kind == "refund" and payers.get(refers_to) != name:
-            yield f"transaction {number} gives account {name} what it did not pay for {refers_to}"
+            yield f"transaction {number} refunds to account {name} what it did not pay in {refers_to}"
 
 
 def _other_side(kind: str, amount_usu: int, entered: list[tuple[Any, ...]]) -> str | None:
@@ -97,7 +97,10 @@ def _balances(connection: sa.Connection) -> Iterator[str]:
     )
     for name, balance_usu, moved_usu in rows:
         if balance_usu != int(moved_usu):
-            yield f"account {name} has {su_text(balance_usu)} SU, its entries make {su_text(int(moved_usu))}"
+            yield (
+                f"account {name} has {su_text(balance_usu)} SU, but its entries sum to "
+                f"{su_text(int(moved_usu))}"
+            )
 
 
 def _refunds(connection: sa.Connection) -> Iterator[str]:
@@ -151,8 +154,8 @@ def grant(args: argparse.Namespace) -> int:
     posting = ledger_of(args).grant(args.account, args.su, stamp_now(), args.reference, args.note)
     if posting.amount_usu != args.su:
         raise UsageError(
-            f"reference {args.reference!r} was used to grant {su_text(posting.amount_usu)} SU in transaction "
-            f"{posting.transaction}, not {su_text(args.su)}: give another reference"
+            f"reference {args.reference!r} belongs to a grant of {su_text(posting.amount_usu)} SU, "
+            f"transaction {posting.transaction}, not of {su_text(args.su)} SU: give another reference"
         )
     return _show_posting(posting, f"{su_text(posting.amount_usu)} SU granted to {args.account}", args.json)
 

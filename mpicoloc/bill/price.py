@@ -182,7 +182,7 @@ def slowdown_of_run(slowdown: Estimate | None, measured_s: float, wall_s: float)
 
 def _check_slowdowns(slowdown: Estimate | None, true_slowdown: float | None) -> None:
     if slowdown is not None and slowdown.low <= 0:
-        raise DataError(f"a slowdown must be above 0, got {slowdown.value} (from {slowdown.low})")
+        raise DataError(f"a slowdown must be above 0, got {slowdown.value} (at least {slowdown.low})")
     if true_slowdown is not None and not (np.isfinite(true_slowdown) and true_slowdown > 0):
         raise UsageError(f"the true slowdown T_co/T_solo must be above 0, got {true_slowdown}")
 
@@ -193,7 +193,7 @@ def _relative_prices(
     runtime_su: float,
     shared_su: Callable[[float], float],
 ) -> dict[str, Estimate | None]:
-    """Prices over that of the run without co-runners, by the true T_solo if known, else the measured one."""
+    """Prices divided by that of the run without co-runners, by the true T_solo, else the measured one."""
     if runtime_su <= 0:
         return {"runtime": None, "fair": None, "oracle": None}
 

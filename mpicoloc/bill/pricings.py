@@ -30,7 +30,7 @@ def fair_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
 
 
 def runtime_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """No discount: the rate that makes Eq. 2 equal Eq. 1."""
+    """No discount: the rate at which Eq. 2 equals Eq. 1."""
     return rate_su * t_corun_s / t_solo_s
 
 

@@ -167,16 +167,16 @@ def solo_s(text: str, profile: Profile) -> float:
     if solo.interference.shared_s:
         raise DataError(
             f"{text} is not a solo run: it shared its nodes for {solo.interference.shared_s:.4g} s; "
-            "run the job alone, or give seconds"
+            "run the job alone, or give its run time in seconds"
         )
     size, other = ((p.job.n_ranks, p.job.n_cores) for p in (profile, solo))
     if size != other:
         raise DataError(
-            f"{text} is a run of {other[0]} ranks on {other[1]} cores, not of {size[0]} on {size[1]}: "
-            "not the same job"
+            f"{text} is a run of {other[0]} ranks on {other[1]} cores, not of {size[0]} ranks on {size[1]}: "
+            "give a run of the same job"
         )
     if solo.partial or not solo.job.wall_s > 0:
-        raise DataError(f"{text} is the profile of a run that did not end; give one that did, or seconds")
+        raise DataError(f"{text} is the profile of an incomplete run: give a complete one, or seconds")
     return solo.job.wall_s
 
 
@@ -214,8 +214,8 @@ def _tariff(profile: Profile, rate_su: float | None, name: str | None) -> Tariff
     if name is None and priced is not None and pricings.is_code_location(priced.pricing):
         # A profile may come from anybody, so its pricing must not make this process run code.
         raise UsageError(
-            f"priced by {priced.pricing!r}, which is code: "
-            f"to run it, give --pricing {printable(priced.pricing)}"
+            f"the profile was priced by {priced.pricing!r}, which is code: "
+            f"to run this code, give --pricing {printable(priced.pricing)}"
         )
     if name is None:
         name = str(config.get("price.pricing")) if priced is None else priced.pricing

@@ -37,7 +37,7 @@ def add_key_file(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def key_of(args: argparse.Namespace, why: str = "which key?") -> signature.KeyFile:
+def key_of(args: argparse.Namespace, why: str = "name the file with the site's key") -> signature.KeyFile:
     """The key that the call or the environment names. Its file is read at first use."""
     from mpicoloc.profile import signature
 

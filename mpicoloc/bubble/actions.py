@@ -180,7 +180,7 @@ def measure_sensitivity(args: argparse.Namespace) -> int:
     """Measure the sensitivity curve of an MPI program."""
     app = flags.application(args.app, "application", "mpicoloc bubble sensitivity -n N [--] app [arguments]")
     setup = _sensitivity_setup(args, app)
-    curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # fail before minutes of measuring
     rng = np.random.default_rng(args.seed)
     suffered = sensitivity.sensitivity(app, _name(args, app), os.environ, setup, rng, to_stderr=args.json)
     curve, way = suffered.curve, suffered.way
@@ -195,7 +195,7 @@ def _sensitivity_setup(args: argparse.Namespace, app: Sequence[str]) -> sensitiv
     mpirun = [*([f"--mpirun={args.mpirun}"] if args.mpirun else []),
               *(f"--mpirun-arg={x}" for x in args.mpirun_arg)]  # fmt: skip
     if args.way == "runs" and math.isfinite(args.seconds):
-        raise UsageError("--way runs compares whole runs: leave out --seconds")
+        raise UsageError("--seconds does not apply to --way runs, which compares whole runs: leave it out")
     if target.find(app, os.environ).abi == "openmpi" and not args.mpirun_arg:
         # Without these flags Open MPI binds ranks to processors outside the program's set.
         mpirun += [f"--mpirun-arg={word}" for word in ("--oversubscribe", "--bind-to", "none")]
@@ -213,7 +213,7 @@ def measure_score(args: argparse.Namespace) -> int:
     probe = _cpus("--cores", args.cores, sorted(os.sched_getaffinity(0))[:1])
     calibration = calibrate.read_file(args.calibration)
     setup = sensitivity.ScoreSetup(calibration, probe[0], _app_cpus(args, probe[:1]), args.seconds)
-    curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # fail before minutes of measuring
     found = sensitivity.score(app, os.environ, setup, np.random.default_rng(args.seed), to_stderr=args.json)
     name = _name(args, app)
     _print(args, score_json(found), lambda: show_score(name, found))
@@ -224,7 +224,7 @@ def measure_score(args: argparse.Namespace) -> int:
 
 def collect(args: argparse.Namespace) -> int:
     """Merge curves and scores from the bubbles in profiles' shutters."""
-    curves_file.check_update(args.curves)  # before minutes of measuring
+    curves_file.check_update(args.curves)  # fail before minutes of measuring
     runs: dict[str, list[Bubbled]] = {}
     for path in args.profiles:
         try:
@@ -259,7 +259,7 @@ def collect(args: argparse.Namespace) -> int:
 
 
 def upper_half() -> list[int]:
-    """The upper half of the processors that this process may use."""
+    """The upper half (by number) of the processors that this process may use."""
     mine = sorted(os.sched_getaffinity(0))
     return mine[len(mine) // 2 :]
 
@@ -277,7 +277,7 @@ def _cpus(flag: str, text: str | None, default: Sequence[int]) -> list[int]:
         raise UsageError(f"{flag} must be a list of processors such as 0-3,8, got {text!r}")
     if wrong := [cpu for cpu in found if cpu not in mine]:
         raise UsageError(
-            f"{flag}: processor {wrong[0]} is not among those of this process, {format_cpus(mine)}"
+            f"{flag}: this process may not use processor {wrong[0]}, but only {format_cpus(mine)}"
         )
     return found
 
@@ -285,10 +285,10 @@ def _cpus(flag: str, text: str | None, default: Sequence[int]) -> list[int]:
 def _app_cpus(args: argparse.Namespace, taken: Sequence[int]) -> list[int]:
     cpus = _cpus("--app-cores", args.app_cores, sorted(os.sched_getaffinity(0) - set(taken)))
     if not cpus:
-        raise UsageError("no processor is left for the program: give fewer --cores, or --app-cores")
+        raise UsageError("no processor is left for the program: give fewer --cores, or set --app-cores")
     if shared := set(cpus) & set(taken):
         raise UsageError(
-            f"--app-cores and --cores share processor {format_cpus(shared)}: give each processors of its own"
+            f"--app-cores and --cores both have processor {format_cpus(shared)}: name it in only one of them"
         )
     return cpus
 

@@ -156,7 +156,7 @@ def _await_ends(handles: Sequence[int], seconds: float) -> list[int]:
 
 
 def guard() -> None:
-    """Wait until standard input closes, which means that the measuring process has ended; end the program."""
+    """Wait until standard input closes, because the measuring process has ended; then end the program."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     root = int(sys.argv[1])

@@ -90,7 +90,7 @@ def read_file(path: str | None = None) -> Calibration:
     found = parse(text, chosen)
     if (found.cpu_model, found.n_cpus) != this_machine():
         raise DataError(
-            f"calibration {chosen} is of another machine ({found.cpu_model}, {found.n_cpus} CPUs): {_REMEDY}"
+            f"calibration {chosen} is for another machine ({found.cpu_model}, {found.n_cpus} CPUs): {_REMEDY}"
         )
     return found
 
@@ -133,7 +133,7 @@ CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
 SMALL_GAIN = 0.03
 """If the largest bubble slows the probe by less, levels hardly differ, and a note warns the user."""
 MOST_SPOILT_FRAC = 0.1
-"""If other programs disturb a larger fraction of the turns, a note says that the machine is busy."""
+"""If other programs disturb a larger fraction of the turns, a note suggests a quieter machine."""
 _WARM_S = 0.5
 _DEFAULT_CACHE_BYTES = 32 << 20
 
@@ -179,7 +179,7 @@ def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
     gain = float(curve[-1]) - 1
     if gain < SMALL_GAIN:
         return parts
-    # Half the first position at least: the path starts above 0.
+    # At least half the first position, because the path starts above 0.
     return np.maximum(np.interp(1 + gain * parts, curve + SLOPE * at, at), positions[0] / 2)
 
 
@@ -209,9 +209,9 @@ def calibrate(place: Place, seconds: float, rng: np.random.Generator) -> Calibra
 def _note_small_gain(gain: float) -> None:
     if gain < SMALL_GAIN:
         messages.note(
-            f"the largest bubble slows the probe by {max(0.0, gain):.1%} only, so scores of programs "
-            "will hardly differ: if that surprises you, choose processors that share a cache or memory with "
-            "--cores and --probe-core, or a quieter time"
+            f"the largest bubble slows the probe by only {max(0.0, gain):.1%}, so scores of programs "
+            "will hardly differ: with --cores and --probe-core, choose processors that share a cache or "
+            "memory, or calibrate on a quieter machine"
         )
 
 
@@ -256,7 +256,7 @@ def _alone(probe: Progress, turns: Turns) -> float:
     pace, _ = turn_paces(probe, turns.without_beginnings(GUARD_S), QUIET_FRAC)
     pace = pace[(turns.level == 0) & ~np.isnan(pace)]
     if not len(pace):
-        raise DataError("other programs had the probe's processor all the time: calibrate on a quiet machine")
+        raise DataError("other programs kept the probe from its processor: calibrate on a quiet machine")
     return float(np.median(pace))
 
 
@@ -268,7 +268,7 @@ def _slowdowns_of(
     frac = float(spoilt.sum() / max(1, np.count_nonzero(turns.level)))
     if frac > MOST_SPOILT_FRAC:
         messages.note(
-            f"other programs ran on the bubble's processors in {frac:.0%} of its turns, which do not count: "
+            f"other programs ran on the bubble's processors in {frac:.0%} of its turns, which are not used: "
             "calibrate again on a quiet machine"
         )
     by_number = slowdowns(probe, inner.without(spoilt), QUIET_FRAC, is_steady=True)
@@ -286,7 +286,7 @@ def _curve(found: Mapping[float, Estimate]) -> SensitivityCurve:
     most = float(np.max(np.abs(mended - measured.slowdown)))
     if most > 0:
         messages.note(
-            f"the probe's curve fell at some level: it was changed by up to {most:.4f}, to make it rise"
+            f"the probe's curve fell at some level: it was corrected by up to {most:.4f} so that it rises"
         )
     mended[0] = 1.0
     mended = np.maximum.accumulate(mended)

@@ -1,4 +1,4 @@
-"""A bubble's working set and pace by level on one kind of machine, and the reference probe's slowdown."""
+"""Working set and pace of a bubble by level on one kind of machine, and slowdown of the reference probe."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Calibration:
         )
 
     def score(self, slowdown: Estimate) -> Estimate:
-        """The level of the bubble that slows the probe as much: `score_of` with this curve."""
+        """The level of the bubble that causes this slowdown of the probe: `score_of` with this curve."""
         return score_of(slowdown, self.curve)
 
     def is_beyond(self, slowdown: Estimate) -> bool:
@@ -102,7 +102,7 @@ class Calibration:
 
 
 def score_of(slowdown: Estimate, curve: SensitivityCurve) -> Estimate:
-    """The level of the bubble that slows the probe as much.
+    """The level of the bubble that causes this slowdown of the probe.
 
     Result: in levels. Its interval combines the uncertainties of the slowdown and of the curve.
 

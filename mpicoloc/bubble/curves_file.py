@@ -62,11 +62,11 @@ def read(path: str) -> dict[str, ProgramPressure]:
         if one.curve is None or one.score is None:
             missing, words = ("curve", "sensitivity") if one.curve is None else ("score", "score")
             raise DataError(
-                f"{path}: {name} has no {missing} yet: measure it by `mpicoloc bubble {words} --curves`"
+                f"{path}: {name} has no {missing} yet: measure it with `mpicoloc bubble {words} --curves`"
             )
         found[name] = ProgramPressure(name, one.curve, one.score, one.policy)
     if not found:
-        raise DataError(f"{path} has no program; columns are {', '.join(sorted(_COLUMNS))}")
+        raise DataError(f"{path} lists no program; the columns are {', '.join(sorted(_COLUMNS))}")
     return found
 
 
@@ -144,7 +144,7 @@ def curve_of(path: str, program: str) -> SensitivityCurve:
     found = known[program].curve if program in known else None
     if found is None:
         raise DataError(
-            f"{path} has no curve of {program!r}: name one of {', '.join(known)}, or measure it by "
+            f"{path} has no curve of {program!r}: name one of {', '.join(known)}, or measure it with "
             "`mpicoloc bubble sensitivity --curves`"
         )
     return found
@@ -181,7 +181,7 @@ def check_update(path: str | None) -> dict[str, _Known]:
 
 def _is_there_to_update(path: str) -> bool:
     if path.endswith(".json"):
-        raise UsageError(f"{path}: it would be written as CSV: name a file that ends in .csv")
+        raise UsageError(f"{path}: the file would be written as CSV: name one that ends in .csv")
     return os.path.exists(path)
 
 
@@ -206,7 +206,7 @@ def _put(path: str, rows: Sequence[Mapping[str, object]]) -> None:
         hdf5.replace(path, text.getvalue().encode())
     except EnvironmentFault as error:
         reason = getattr(error.__cause__, "strerror", None) or "system error"
-        raise EnvironmentFault(f"cannot write {path}: {reason}; choose another place") from error
+        raise EnvironmentFault(f"cannot write {path}: {reason}; name another file") from error
 
 
 def _row(one: _Known) -> dict[str, object]:
@@ -238,10 +238,12 @@ def jobs(path: str) -> list[JobRequest]:
     for i, row in enumerate(table_rows(path, "jobs", {*needed, "n_nodes"}, needed), 1):
         n_nodes = number_of(path, i, "n_nodes", row.get("n_nodes"))
         if not (math.isnan(n_nodes) or (n_nodes >= 1 and n_nodes == int(n_nodes))):
-            raise DataError(f"{path}: row {i}: n_nodes must be a whole number from 1, got {row['n_nodes']!r}")
+            raise DataError(
+                f"{path}: row {i}: n_nodes must be a whole number of at least 1, got {row['n_nodes']!r}"
+            )
         job = JobRequest(str(row["id"]), str(row["program"]), 1 if math.isnan(n_nodes) else int(n_nodes))
         if job.id in found:
-            raise DataError(f"{path}: job {job.id!r} appears twice; ids must differ")
+            raise DataError(f"{path}: job {job.id!r} appears twice; give each job its own id")
         found[job.id] = job
     if not found:
         raise UsageError(f"{path} has no job: give at least one")
@@ -265,7 +267,7 @@ def matrices(path: str) -> dict[str, PropagationMatrix]:
         level = number_of(path, i, "level", row["level"])
         if level != len(rows) + 1:
             raise DataError(
-                f"{path}: row {i}: level {level:g} must be {len(rows) + 1}: from 1, none left out"
+                f"{path}: row {i}: level {level:g} must be {len(rows) + 1}: give all levels from 1, in order"
             )
         columns = list(takewhile(row.get, map("nodes_{}".format, count(1))))
         times = [number_of(path, i, name, row[name]) for name in columns]
@@ -277,7 +279,7 @@ def matrices(path: str) -> dict[str, PropagationMatrix]:
 
 def _matrix(path: str, program: str, rows: list[list[float]]) -> PropagationMatrix:
     if len({len(row) for row in rows}) != 1:
-        raise DataError(f"{path}: {program} has levels of different numbers of nodes")
+        raise DataError(f"{path}: the rows of {program} have different numbers of nodes_1, nodes_2, ...")
     try:
         times = np.array(rows)
         return PropagationMatrix(times, np.ones(times.shape, bool))

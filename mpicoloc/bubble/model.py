@@ -18,7 +18,7 @@ from mpicoloc.errors import DataError, UsageError
 Array = np.ndarray[Any, Any]
 
 LEAST_WIDTH = 1e-3
-"""Least width of an interval in a weight, so that one narrow interval does not outweigh all others."""
+"""Narrower intervals count as this wide in weights, so that one of them does not outweigh all others."""
 
 
 def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:
@@ -48,13 +48,13 @@ def _fall(curve: SensitivityCurve) -> str:
         return ""
     is_noise = curve.high[i] >= before[i] - (before[i] - 1) * 1e-9
     why = (
-        "within its interval, so treated as noise"
+        "which is within its interval and treated as noise"
         if is_noise
-        else "more than its interval: measure it again by `mpicoloc bubble sensitivity`"
+        else "which is more than its interval: measure it again with `mpicoloc bubble sensitivity`"
     )
     return (
         f"curve of {curve.program} falls by {fall[i]:.3f} up to level {curve.levels[i]:g}, {why}; "
-        "flattened where it falls"
+        "it was flattened where it falls"
     )
 
 
@@ -90,7 +90,7 @@ def rule(name: str) -> Rule:
     Raises `UsageError` if there is no such rule.
     """
     if name not in RULES:
-        raise UsageError(f"no rule {name!r} for pressures; there are {', '.join(RULES)}")
+        raise UsageError(f"unknown rule {name!r} for pressures: the rules are {', '.join(RULES)}")
     return RULES[name]
 
 
@@ -190,7 +190,7 @@ class BubbleModel:
         unknown = next((name for name in names if name not in self.programs), None)
         if unknown is not None:
             raise DataError(
-                f"no curve of program {unknown!r}: measure it by `mpicoloc bubble sensitivity` and "
+                f"no curve of program {unknown!r}: measure it with `mpicoloc bubble sensitivity` and "
                 "`mpicoloc bubble score`, or leave its jobs out"
             )
 
@@ -264,9 +264,9 @@ def from_document(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bubbl
     )
     scores = arrays["score.ends"].astype(np.float64, casting="same_kind")
     if scores.shape != (len(names), 3) or any(a.shape != (len(names),) for a in (length, n, n_score)):
-        raise DataError("curves and scores of other programs")
+        raise DataError("the numbers of programs, curves and scores differ")
     if (length < 2).any() or any(column.shape != (length.sum(),) for column in columns):
-        raise DataError("curves that are not there")
+        raise DataError("curves are missing or too short")
     ends = np.cumsum(length)
     found = {}
     rows = zip(names, told["policies"], told["sources"], ends - length, ends, strict=True)
@@ -277,6 +277,6 @@ def from_document(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> Bubbl
         score = pressure_score(value, low_end, high_end, int(n_score[i]))
         found[name] = ProgramPressure(name, curve, score, None if policy is None else str(policy))
     if len(found) < len(names):
-        raise DataError("a program that appears twice")
+        raise DataError("a program appears twice")
     machine = machine_from_values(told["machine"])
     return BubbleModel(found, str(told["combine"]), machine=machine, card=dict(told["card"]))

@@ -100,7 +100,7 @@ def choose_policy(matrix: PropagationMatrix, samples: Sequence[Sample]) -> Polic
         If there is no sample, or a sample has more nodes than the matrix.
     """
     if not samples:
-        raise DataError("no runs with uneven pressures: nothing to choose a policy by")
+        raise DataError("no policy can be chosen without runs with uneven pressures")
     off = np.array(
         [
             [abs(slowdown_under(matrix, name, one.pressures) / one.slowdown - 1) for name in POLICIES]
@@ -125,7 +125,9 @@ def draw_pressures(n_nodes: int, n_pressures: int, rng: np.random.Generator) -> 
     Raises `UsageError` for fewer than two nodes, or levels outside 1 to 8.
     """
     if n_nodes < 2 or not 1 <= n_pressures <= MAX_LEVEL:
-        raise UsageError(f"uneven pressures need 2 nodes and 1 to 8 levels, got {n_nodes} and {n_pressures}")
+        raise UsageError(
+            f"uneven pressures need >= 2 nodes and 1 to 8 levels, got {n_nodes} and {n_pressures}"
+        )
     while True:
         found = tuple(map(int, rng.integers(0, n_pressures + 1, n_nodes)))
         if len(set(found)) > 1:
@@ -181,7 +183,9 @@ class _Filling:
 
     def __init__(self, profile: Profile, n_pressures: int, n_nodes: int) -> None:
         if n_pressures < 1 or n_nodes < 1:
-            raise UsageError(f"propagation: needs a pressure and a node, got {n_pressures} and {n_nodes}")
+            raise UsageError(
+                f"propagation: needs at least one pressure and one node, got {n_pressures} and {n_nodes}"
+            )
         self._profile = profile
         self._base_s = profile(0, 0)
         if not (math.isfinite(self._base_s) and self._base_s > 0):
@@ -324,7 +328,7 @@ def random_settings(
         If `frac` is out of its range.
     """
     if not 0 < frac <= 1:
-        raise UsageError(f"the part of settings to profile must be in (0, 1], got {frac}")
+        raise UsageError(f"the fraction of settings to profile must be in (0, 1], got {frac}")
     filling = _Filling(profile, n_pressures, n_nodes)
     for i in range(n_pressures):
         filling.ask(i, n_nodes)

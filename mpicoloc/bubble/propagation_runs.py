@@ -97,7 +97,7 @@ def replayed_uneven(
 
     def slowdown(levels: Sequence[float]) -> float:
         if len(levels) != len(hosts):
-            raise DataError(f"job {job.name} has {len(hosts)} nodes, got {len(levels)} levels")
+            raise DataError(f"job {job.name} has {len(hosts)} nodes, but got {len(levels)} levels")
         factors = np.array([risen.at(level).value for level in levels])
         disturbed = replace(job, compute_factor=factors[number_of_rank])
         return simulate_alone(network, disturbed, settings).jobs[0].end_s / alone_s
@@ -112,7 +112,7 @@ BubbleCommand = Callable[[float], Sequence[str]]
 
 
 def bubble_command(level: float, cores: str = "", calibration: str = "") -> list[str]:
-    """Command line of `mpicoloc bubble run`; with "" for processors or calibration, it uses its defaults."""
+    """Command line of `mpicoloc bubble run`; empty `cores` or `calibration` stand for its defaults."""
     words = [sys.executable, "-m", "mpicoloc", "bubble", "run", "--level", f"{level:g}"]
     given = {"--cores": cores, "--calibration": calibration}
     return [*words, *(word for flag, value in given.items() if value for word in (flag, value))]
@@ -159,7 +159,9 @@ class BubbledNodes:
         limit_s: float = 3600.0,
     ) -> None:
         if not hosts or n_ranks < 1 or not app:
-            raise UsageError(f"bubbled runs need hosts, ranks and a program, got {len(hosts)} and {n_ranks}")
+            raise UsageError(
+                f"runs with bubbles need hosts, ranks, a program; got {len(hosts)} and {n_ranks}"
+            )
         check_names(hosts, "host")
         self._launcher, self._hosts, self._app = launcher, list(hosts), list(app)
         self._n_ranks, self._bubble, self._mpirun_args = n_ranks, bubble, list(mpirun_args)
@@ -172,7 +174,7 @@ class BubbledNodes:
         `EnvironmentFault` if the program fails or takes too long, or a bubble ends before the program.
         """
         if len(levels) != len(self._hosts):
-            raise DataError(f"there are {len(self._hosts)} nodes, got {len(levels)} levels")
+            raise DataError(f"there are {len(self._hosts)} nodes, but got {len(levels)} levels")
         with (
             tempfile.TemporaryDirectory(prefix="mpicoloc-bubbled-") as folder,
             contextlib.ExitStack() as stack,
@@ -235,7 +237,7 @@ class BubbledNodes:
             code = process.wait(self._limit_s)
         except subprocess.TimeoutExpired:
             raise EnvironmentFault(
-                f"{self._app[0]} took longer than {self._limit_s:g} s: give a shorter input, or a larger "
+                f"{self._app[0]} took longer than {self._limit_s:g} s: give a smaller input, or a larger "
                 "--limit-s"
             ) from None
         finally:
@@ -273,7 +275,7 @@ TimeOf = Callable[[Sequence[float]], float]
 def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
     """Record the time of each run in a file, and reuse recorded times instead of repeating runs.
 
-    Result: the n-th run with some levels takes the n-th time recorded for these levels. Raises `DataError` if
+    Result: the n-th run with the same levels returns the n-th time recorded for them. Raises `DataError` if
     a row of the file is malformed. Raises `EnvironmentFault` if the file cannot be written.
     """
     rows = sweep.recover(path)
@@ -293,7 +295,7 @@ def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
             sweep.append(path, rows[key])
         seconds = rows[key].get("seconds")
         if not isinstance(seconds, float):
-            raise DataError(f"{path}: no seconds in the row {key}: remove that line to make the run again")
+            raise DataError(f"{path}: row {key} has no seconds: remove that row to repeat the run")
         return seconds
 
     return noted_time_s
@@ -313,7 +315,7 @@ def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | No
 
 
 def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> None:
-    """Print a row for each level; entries from runs have a star."""
+    """Print a row for each level; measured entries are marked with a star."""
     nodes = range(1, matrix.n_nodes + 1)
     table = Listing(None, ("level", *(f"{n} disturbed" if n == 1 else str(n) for n in nodes)))
     for i, (times, is_measured) in enumerate(zip(matrix.times, matrix.is_measured, strict=True)):
@@ -347,7 +349,7 @@ def _check_matrix_flags(args: argparse.Namespace) -> None:
     for flag in ("propagation", "curves"):
         path = getattr(args, flag)
         if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
-            raise UsageError(f"--{flag} {path}: its folder cannot be written: name another, or make it")
+            raise UsageError(f"--{flag} {path}: its folder is missing or read-only: name another one")
     curves_file.check_update_matrices(args.propagation)
     curves_file.check_update(args.curves)
 
@@ -379,7 +381,7 @@ def _fill_matrix(
         return 0
     if not curves_file.update(args.curves, name, policy=choice.policy):
         messages.note(
-            f"{args.curves} has no curve or no score of {name} yet: `place` needs `mpicoloc bubble "
+            f"{args.curves} lacks the curve or score of {name} that `place` needs: run `mpicoloc bubble "
             "sensitivity` and `score`, too"
         )
     return 0
@@ -493,7 +495,7 @@ def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
         chosen = job_launcher.find(found.abi, found.libmpi, found.file)
     if chosen.family != "openmpi" and not args.mpirun_arg:
         messages.note(
-            "this mpirun binds no ranks, so bubbles may take their processors: give "
-            "--mpirun-arg=-bind-to --mpirun-arg=core, or bind them otherwise"
+            "this mpirun does not bind ranks, so bubbles may take their processors: give "
+            "--mpirun-arg=-bind-to --mpirun-arg=core, or bind the ranks in another way"
         )
     return chosen

@@ -47,7 +47,7 @@ def add_matrix_flags(parser: argparse.ArgumentParser, curves: str) -> None:
         "--uneven-runs",
         metavar="N",
         type=whole(0),
-        help="most runs with different levels on the nodes, which find the program's policy; 0: none "
+        help="limit of runs with different levels on the nodes, to find the program's policy; 0: none "
         f"({UNEVEN_RUNS})",
     )
 

@@ -62,7 +62,7 @@ def score(
     *,
     to_stderr: bool = False,
 ) -> Scored:
-    """Measure a program's score: run it beside the probe, and stop and continue it in turns.
+    """Measure a program's score: run it beside the probe, and alternately stop and continue it.
 
     Raises `UsageError` if the program cannot be started. Raises `DataError` if it failed, or ended after
     too few turns.
@@ -75,11 +75,11 @@ def score(
             exit_code = app.end()
         found = _probe_slowdowns(hog.progress(), taken.without_beginnings(GUARD_S))
     if exit_code:
-        raise DataError(f"{command[0]} ended with {exit_code}, so there is no score")
+        raise DataError(f"{command[0]} ended with code {exit_code}, so there is no score")
     if 1.0 not in found and exit_code is None:
-        raise DataError(f"{setup.seconds:g} s are too short for a score on this machine: give more --seconds")
+        raise DataError(f"{setup.seconds:g} s is too short for a score on this machine: give more --seconds")
     if 1.0 not in found:
-        raise DataError(f"{command[0]} ended too soon for a score: give it more work, for some seconds")
+        raise DataError(f"{command[0]} ended too soon for a score: give it work for several seconds")
     slowdown, read_back = found[1.0], setup.calibration
     return Scored(read_back.score(slowdown), slowdown, read_back.is_beyond(slowdown))
 
@@ -114,7 +114,7 @@ def wall_slowdowns(walls_s: Mapping[float, Sequence[float]]) -> Mapping[float, E
     Raises `DataError` if a level has fewer than `MIN_RUNS` runs.
     """
     if few := [level for level, walls in walls_s.items() if len(walls) < MIN_RUNS]:
-        raise DataError(f"level {few[0]:g} has {len(walls_s[few[0]])} runs, {MIN_RUNS} needed")
+        raise DataError(f"level {few[0]:g} has {len(walls_s[few[0]])} runs, but {MIN_RUNS} are needed")
     alone = np.log(walls_s[0.0])
     return {level: _ratio(np.log(walls_s[level]), alone) for level in sorted(walls_s) if level > 0}
 
@@ -177,15 +177,15 @@ def sensitivity(
         way = IN_SHUTTERS
         curve, reason = run.in_shutters(name) if IN_SHUTTERS in setup.ways else (None, "")
         if curve is None and WHOLE_RUNS not in setup.ways:
-            raise DataError(f"{app[0]} has no curve by counts: {reason}; run it longer, or leave out --way")
+            raise DataError(f"counts gave no curve of {app[0]}: {reason}; run it longer, or leave out --way")
         if curve is None:
             if np.isfinite(setup.seconds):
                 raise DataError(
-                    f"{app[0]} has no curve by counts in {setup.seconds:g} s: {reason}; leave out --seconds, "
-                    "so that whole runs can be compared"
+                    f"counts gave no curve of {app[0]} in {setup.seconds:g} s: {reason}; leave out "
+                    "--seconds, so that whole runs can be compared"
                 )
             if reason:
-                messages.note(f"no curve by counts ({reason}): whole runs of {app[0]} are compared")
+                messages.note(f"counts gave no curve ({reason}), so whole runs of {app[0]} are compared")
             way = WHOLE_RUNS
             curve = shutters.curve(name, wall_slowdowns(run.beside_each_level(rng)))
     _note_falls(curve)
@@ -228,7 +228,7 @@ class _Runs:
             _wait(app, setup.seconds)
             code = app.end()
         if code:
-            raise DataError(f"{self._app[0]} ended with {code}, so there is no curve")
+            raise DataError(f"{self._app[0]} ended with code {code}, so there is no curve")
         self._await_profile()
         profile = profiles.read(self._profile)
         found = shutters.from_tables(profile.tables, name)
@@ -269,7 +269,7 @@ class _Runs:
                 pass
             wall_s = time.monotonic() - begin_s
             if code := app.end():
-                raise DataError(f"{self._app[0]} ended with {code}, so there is no curve")
+                raise DataError(f"{self._app[0]} ended with code {code}, so there is no curve")
         return wall_s
 
 
@@ -287,4 +287,4 @@ def _note_falls(curve: SensitivityCurve) -> None:
     falling = curve.levels[1:][curve.high[1:] < curve.low[:-1]]
     if len(falling):
         at = ", ".join(f"{level:g}" for level in falling)
-        messages.note(f"the curve falls at level {at}, perhaps by noise: run it longer")
+        messages.note(f"the curve falls at level {at}, perhaps by noise: run the program longer")

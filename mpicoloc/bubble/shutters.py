@@ -32,7 +32,7 @@ MIN_BUSY_FRAC = 0.03
 """Least fraction of a turn for which the measured process must have had its processor."""
 TRIM_FRAC = 0.2
 QUIET_FRAC = 0.9
-"""The same fraction if no other program may have disturbed the turn."""
+"""Used instead of `MIN_BUSY_FRAC` where turns that other programs disturbed must not count."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
     """
     n = len(relative)
     if n < MIN_TURNS:
-        raise DataError(f"{n} turns were measured, {MIN_TURNS} needed: let it run longer")
+        raise DataError(f"{n} turns were measured, but {MIN_TURNS} are needed: let it run longer")
     alone_s = relative * busy_s
     value = float(busy_s.sum() / alone_s.sum())
     left = np.log((busy_s.sum() - busy_s) / (alone_s.sum() - alone_s))
@@ -135,7 +135,7 @@ def steady_slowdown_of(relative: Floats) -> Estimate:
 
     n = len(relative)
     if n < MIN_TURNS:
-        raise DataError(f"{n} turns were measured, {MIN_TURNS} needed: let it run longer")
+        raise DataError(f"{n} turns were measured, but {MIN_TURNS} are needed: let it run longer")
     logs, trim = -np.log(relative), (TRIM_FRAC, TRIM_FRAC)
     value = math.exp(float(trimmed_mean(logs, limits=trim)))
     low, high = (math.exp(end) for end in trimmed_mean_ci(logs, limits=trim, alpha=0.05))
@@ -295,7 +295,7 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
         return Bubbled(None, "bubbles ran on some of its nodes in a shutter, but never on all")
     if not is_known.any():
         why = (
-            f"no shutter with a bubble has counts, or fewer than {MIN_SOLO} beside co-runners are without one"
+            f"no shutter with a bubble has counts, or fewer than {MIN_SOLO} without a bubble have co-runners"
         )
         return Bubbled(None, why, n_taken)
     return _curve(program, relative, level, sigma_solo, n_taken)
@@ -352,8 +352,8 @@ def _without_shared_changes(found: Paces) -> Floats:
 
     This is a control variate. No bubble runs in those windows, so for the same number of co-runners their
     mean pace does not depend on the level. A regression of the logarithms, within each level and number of
-    co-runners, gives the correction. It reduces the spread between shutters of six real programs from 20 to
-    28 % to 12 to 16 %.
+    co-runners, gives the correction. For six real programs it reduces the spread between shutters from 20-28
+    % to 12-16 %.
     """
     has_before = found.is_good[:, _BEFORE] & (found.before > 0)
     if not has_before.any():
@@ -385,7 +385,7 @@ def _curve(program: str, relative: Floats, level: Floats, solo_error: Floats, n_
     n_free = len(relative) - len(levels) - 1
     if len(relative) < MIN_BUBBLED or n_free < _MIN_FREE:
         needed = max(MIN_BUBBLED, len(levels) + 1 + _MIN_FREE)
-        reason = f"{len(relative)} shutters beside bubbles of {len(levels)} levels, {needed} needed"
+        reason = f"{len(relative)} shutters with bubbles of {len(levels)} levels, {needed} needed"
         return Bubbled(None, reason, n_taken, len(relative))
     mean = np.bincount(member, relative) / n
     spread = np.sqrt((((relative - mean[member]) / mean[member]) ** 2).sum() / n_free)
@@ -412,7 +412,7 @@ def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None,
     if n < MIN_PROBES:
         return None, f"the probe ran in {counted(n, 'shutter')}, {MIN_PROBES} needed"
     if curve["level"].tolist() != list(LEVELS):
-        return None, "the profile does not tell how much bubbles slow the probe"
+        return None, "the profile lacks the slowdown of the probe beside bubbles"
     names = ("probe_slowdown", "probe_low", "probe_high")
     by_node = (bubble_levels[bubble_levels["i_node"] == i] for i in np.unique(bubble_levels["i_node"]))
     if any((of_node[list(names)] != curve[list(names)]).any() for of_node in by_node):
@@ -438,8 +438,8 @@ def why_none(profile: Profile) -> str:
     n_told = len(np.unique(instants(shutters)[shutters["verdict"] == BUBBLED]))
     if n_told and not ran_any(shutters):
         return (
-            f"in {n_told} shutters bubbles were to run, but none began in time and had its processors: other "
-            "programs used them, or the co-runner that was asked could not run them"
+            f"bubbles were requested in {n_told} shutters, but none began in time on free processors: other "
+            "programs used these, or the co-runner that was to run the bubbles could not"
         )
     return ""
 
@@ -493,7 +493,7 @@ def from_tables(tables: Mapping[str, Table], program: str) -> Bubbled:
 
 
 _LEAST_HALF_LEVEL = 0.25
-"""Least half-width of a score in a weight: at 0 and 8 an interval can be cut off, and so too narrow."""
+"""Least half-width of a score's interval in its weight: ends beyond 0 and 8 are cut off."""
 
 
 def merge_runs(runs: Sequence[Bubbled]) -> Bubbled:

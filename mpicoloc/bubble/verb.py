@@ -189,5 +189,5 @@ def _levels_above_0(text: str) -> list[float]:
     """Argument type: a list of levels, sorted, without 0."""
     found = sorted({*map(level, text.split(","))} - {0.0})
     if not found:
-        raise argparse.ArgumentTypeError(f"must be a list with a level above 0, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must list at least one level above 0, got {text!r}")
     return found

@@ -105,7 +105,7 @@ T = TypeVar("T")
 def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
     """Limit a verb to `profile.sandbox.MEMORY_BYTES` of memory beyond what it has when it starts.
 
-    Each process in which the verb reads files has the same limit of its own.
+    Each process that reads files for the verb has its own limit of the same size.
     """
 
     @functools.wraps(run)
@@ -121,8 +121,8 @@ def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
             return run(args)
         except MemoryError as error:
             raise DataError(
-                f"the command takes more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
-                "files, or a part of the trace"
+                f"the command needs more than {sandbox.MEMORY_BYTES >> 20} MiB of memory: give fewer "
+                "files, or only a part of the trace"
             ) from error
         finally:
             resource.setrlimit(resource.RLIMIT_AS, before)
@@ -145,7 +145,7 @@ def formats_of(args: argparse.Namespace) -> tuple[str, ...]:
     from mpicoloc.show import figures
 
     if args.format is not None and args.figures is None:
-        raise UsageError("--format applies to figures: add --figures FOLDER")
+        raise UsageError("--format applies only to figures: add --figures FOLDER")
     return figures.formats_of(args.format)
 
 
@@ -155,7 +155,7 @@ def write_figures(made: Sequence[Figure], folder: str, formats: Sequence[str]) -
     from mpicoloc.show import figures
 
     written = figures.save(made, folder, formats)
-    messages.note(f"{counted(len(made), 'figure')}, {counted(len(written), 'file')} in {folder}")
+    messages.note(f"{counted(len(made), 'figure')} written to {counted(len(written), 'file')} in {folder}")
 
 
 Number = TypeVar("Number", int, float)

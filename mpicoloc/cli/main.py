@@ -147,7 +147,7 @@ def dispatch(argv: Sequence[str]) -> int:
 
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise UsageError(f"no verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
+        raise UsageError(f"unknown verb {verb!r}{hint}; the verbs are {', '.join(VERBS)}")
     parser, called = build_parser(verb)
     prepare = getattr(load_verb(verb), "prepare_argv", None) if verb else None
     args, unknown = parser.parse_known_args([argv[0], *prepare(argv[1:])] if prepare else argv)
@@ -173,7 +173,7 @@ def _run_verb(args: argparse.Namespace) -> int:
 
 
 def _warn_of_variables() -> None:
-    """Warn of misspelt MPICOLOC_ variables, which have no effect."""
+    """Warn about misspelt MPICOLOC_ variables, which have no effect."""
     if any(name.startswith("MPICOLOC_") for name in os.environ):
         from mpicoloc import config
 
@@ -213,8 +213,8 @@ def _run(argv: Sequence[str] | None) -> int:
 
 
 def _refused(error: OSError) -> int:
-    where = f" {error.filename}" if error.filename else ""
-    messages.trouble(f"the system refused{where}: {error.strerror or error}")
+    where = f" for {error.filename}" if error.filename else ""
+    messages.trouble(f"the operating system reported an error{where}: {error.strerror or error}")
     return EnvironmentFault.exit_code
 
 
@@ -234,7 +234,7 @@ def _finish(stream: TextIO) -> OSError | None:
 def _open_streams() -> None:
     """Open missing standard streams on /dev/null.
 
-    Daemons such as slurmctld start programs without them; the next file opened would take their place.
+    Daemons such as slurmctld start programs without them; the next files opened would become these streams.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

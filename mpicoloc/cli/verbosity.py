@@ -92,7 +92,7 @@ class Watch:
                 self._moved(self._parts[part], n)
 
     def count(self, unit: str, n: float) -> None:
-        """Move the innermost bar of this unit."""
+        """Advance the innermost bar of this unit."""
         if not self._is_other:
             with self._lock:
                 found = [part for part in self._parts.values() if part.unit == unit]
@@ -218,5 +218,5 @@ def _new_watch(level: int) -> Watch | None:
 
 
 def flags() -> list[str]:
-    """The flag that gives another call of the command the current level."""
+    """The flag that passes the current level on to another call of the command."""
     return {QUIET: ["--quiet"], VERBOSE: ["--verbose"]}.get(messages.level(), [])

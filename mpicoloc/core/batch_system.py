@@ -82,7 +82,7 @@ class StepRecord:
         return self.n_cpus * self.ran_s
 
     def charged_s(self, others_cpu_s: float) -> float:
-        """Seconds to charge for on all CPUs of the step, after `others_cpu_s` charged for other steps."""
+        """Seconds to charge on all CPUs of the step, after `others_cpu_s` were charged for other steps."""
         return max(self.cpu_s - others_cpu_s, 0.0) / self.n_cpus if self.n_cpus else 0.0
 
     @property
@@ -190,7 +190,7 @@ class BatchJob:
 
     @property
     def kind(self) -> tuple[str, str, int]:
-        """User, name and size: jobs with the same ones are assumed to be runs of one program."""
+        """User, name and size: jobs that agree in all three are assumed to be runs of one program."""
         return self.user, self.name, self.n_tasks
 
 

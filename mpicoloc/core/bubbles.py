@@ -10,7 +10,7 @@ from mpicoloc.core.profile import Bools, Estimate, Floats, frozen
 from mpicoloc.errors import DataError
 
 MAX_LEVEL = 8.0
-"""The largest bubble; level 0 is none."""
+"""Level of the largest bubble; level 0 means no bubble."""
 LEVELS = tuple(range(int(MAX_LEVEL) + 1))
 """Levels of the curves in files."""
 METHOD = "bubble"
@@ -72,7 +72,7 @@ class SensitivityCurve:
         """Why the numbers are not a valid curve; empty if they are."""
         shapes = {array.shape for array in (self.levels, self.slowdown, self.low, self.high)}
         if len(shapes) != 1 or self.levels.ndim != 1 or len(self.levels) < 2:
-            return f"needs two levels or more, with as many slowdowns and ends, got {sorted(shapes)}"
+            return f"needs two or more levels, each with slowdown and interval, got {sorted(shapes)}"
         if not np.isfinite([self.levels, self.slowdown, self.low, self.high]).all():
             return "all numbers must be finite"
         if self.levels[0] != 0 or self.levels[-1] > MAX_LEVEL or (np.diff(self.levels) <= 0).any():
@@ -168,7 +168,7 @@ class PropagationMatrix:
     def __post_init__(self) -> None:
         times, seen = np.array(self.times, np.float64), np.array(self.is_measured, bool)
         if times.ndim != 2 or times.shape != seen.shape or times.shape[0] < 1 or times.shape[1] < 2:
-            raise DataError(f"propagation: needs pressures x (nodes + 1) numbers, got shape {times.shape}")
+            raise DataError(f"propagation: the shape must be pressures x (nodes + 1), got {times.shape}")
         if times.shape[0] > MAX_LEVEL:
             raise DataError(f"propagation: at most {MAX_LEVEL:g} levels are allowed, got {times.shape[0]}")
         is_time = np.isfinite(times) & (times > 0)
@@ -192,7 +192,7 @@ class PropagationMatrix:
 
     @property
     def cost_frac(self) -> float:
-        """Part of the n m + 1 settings that was measured; the run without interference is one of them."""
+        """Fraction of the n m + 1 settings that was measured; the run without interference is one of them."""
         n_settings = self.n_pressures * self.n_nodes + 1
         return float((1 + self.is_measured[:, 1:].sum()) / n_settings)
 
@@ -202,7 +202,7 @@ class PropagationMatrix:
         Raises `DataError` if `n_disturbed` is not in [0, `n_nodes`].
         """
         if not 0 <= n_disturbed <= self.n_nodes:
-            raise DataError(f"propagation: the program has {self.n_nodes} nodes, got {n_disturbed}")
+            raise DataError(f"propagation: disturbed nodes must be 0 to {self.n_nodes}, got {n_disturbed}")
         column = np.concatenate([[1.0], self.times[:, n_disturbed]])
         return float(np.interp(level, np.arange(len(column)), column))
 

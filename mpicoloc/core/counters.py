@@ -80,13 +80,13 @@ _MORE = (
     _software("major-faults", "PAGE_FAULTS_MAJ", "page faults that read from a disk"),
 )  # fmt: skip
 EVENTS = (*_USUAL, *(event for event in _MORE if event.name not in {usual.name for usual in _USUAL}))
-"""All named events. Software events work without a PMU; the table `ranks` has their counts in any case."""
+"""All named events. Software events work without a PMU; the table `ranks` always has their counts."""
 
 MOST = 16
 """Most events that a rank can count (MC_N_PMU of mpicoloc.h)."""
 LEAST_THREADS_FRAC = 0.9
-"""Counts are used only if the counted threads have this part of the process's time: threads created before
-MPI_Init are not counted."""
+"""Counts are used only if the counted threads have this fraction of the process's time, because threads
+created before MPI_Init are not counted."""
 
 NAMES = tuple(event.name for event in EVENTS)
 SOFTWARE = frozenset(event.name for event in EVENTS if not event.is_hardware)

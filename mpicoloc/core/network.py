@@ -13,7 +13,8 @@ Let ``M_l = m1 ... ml`` and ``W_l = w1 ... wl``. Below each node of level l are 
   m_l + w_(l+1) - 1. InfiniBand counts them from 1.
 
 The copy that a message passes on the highest level determines all switches below: on level l the message
-passes copy ``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, is the whole route.
+passes copy ``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, determines the whole
+route.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Traffic:
         return total(self.n_ranks, [self, other])
 
     def __mul__(self, times: float) -> Traffic:
-        """The same traffic, `times` over."""
+        """The same traffic, repeated `times` times."""
         return Traffic(self.n_ranks, self.src, self.dst, self.n_bytes * times, self.n_messages * times)
 
     __rmul__ = __mul__
@@ -206,7 +207,7 @@ def total(n_ranks: int, parts: list[Traffic]) -> Traffic:
     """
     for part in parts:
         if part.n_ranks != n_ranks:
-            raise DataError(f"traffic of {part.n_ranks} and of {n_ranks} ranks cannot be added up")
+            raise DataError(f"traffic of jobs of {part.n_ranks} and {n_ranks} ranks cannot be added up")
     if not parts:
         return Traffic.empty(n_ranks)
     keys = np.concatenate([part.src * n_ranks + part.dst for part in parts])
@@ -258,7 +259,7 @@ class TimedMessages:
         if len({np.shape(column) for column in columns}) != 1 or np.ndim(self.src) != 1:
             raise DataError("messages: columns must be 1-D and of one length")
         if len(self.src) and not (np.isfinite(self.start_s) & (self.end_s >= self.start_s)).all():
-            raise DataError("messages: each must have a time, and end no earlier than it begins")
+            raise DataError("messages: times must be finite, and no message may end before it begins")
 
 
 @dataclass(frozen=True)
@@ -273,7 +274,7 @@ class TimedCalls:
     start_s, end_s : ndarray of float
         As in `TimedMessages`.
     share : ndarray of float
-        Part of its rank's bytes in `traffic` that the call sent.
+        Fraction of its rank's bytes in `traffic` that the call sent.
     """
 
     traffic: Rounds
@@ -284,7 +285,7 @@ class TimedCalls:
 
 
 Crossing = tuple[int, bool, NDArray[np.bool_], NDArray[Any]]
-"""Level; whether upwards; mask of messages that pass a link of the level in that direction; link number."""
+"""Level; whether upwards; which messages pass a link of that level in that direction; their link numbers."""
 
 
 class Levelled(Protocol):
@@ -316,7 +317,7 @@ class Levelled(Protocol):
 
     @property
     def capacity_bps(self) -> tuple[float, ...]:
-        """Bytes/s of a link of each level in each direction; the slowest if links differ."""
+        """Bytes/s of a link of each level in each direction; that of the slowest link if links differ."""
 
     def n_links(self, level: int) -> int:
         """Links of a level."""
@@ -329,7 +330,7 @@ class Levelled(Protocol):
 
     @property
     def rank(self) -> Ints:
-        """Position of each node in the order in which links lead up; hosts first."""
+        """Position of each node in an order in which all links lead up; hosts come first."""
 
     def end_names(self, level: int, link: int) -> tuple[str, str]:
         """Names of the lower and the upper node of a link."""
@@ -402,8 +403,8 @@ class Topology:
         for name in ("w", "capacity_bps"):
             if len(getattr(self, name)) != self.height:
                 raise DataError(
-                    f"topology: m has {self.height} numbers and {name} {len(getattr(self, name))}: "
-                    "give one per level"
+                    f"topology: m has {self.height} numbers, but {name} has {len(getattr(self, name))}: "
+                    "give one number per level"
                 )
         for level in range(self.height):
             if max(self.n_nodes(level + 1), self.n_links(level)) > MAX_NODES:
@@ -512,7 +513,7 @@ class Topology:
 
     def crossings(self, src: Ints, dst: Ints, paths: Ints) -> Iterator[Crossing]:
         """See `Levelled`."""
-        # Numbers of nodes and links fit 32 bits (`MAX_NODES`); 32-bit arithmetic is twice as fast.
+        # Numbers of nodes and links fit into 32 bits (`MAX_NODES`); 32-bit arithmetic is twice as fast.
         low, high, path = (array.astype(np.int32) for array in (src, dst, paths))
         for level in range(self.height):
             leaves = low != high  # compares subtree numbers of this level
@@ -572,7 +573,7 @@ def _host_numbers(hosts: ArrayLike) -> Hosts:
     try:
         array = np.array(hosts)
     except ValueError as error:
-        raise DataError(f"placement: hosts must be one row of numbers ({error})") from None
+        raise DataError(f"placement: hosts must be a list of numbers ({error})") from None
     if array.ndim != 1 or not len(array):
         raise DataError(f"placement: need one host number for each rank, got an array of shape {array.shape}")
     if array.dtype.kind not in "iu":
@@ -633,8 +634,8 @@ def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology
     height, m, w = (_numbers(part, notation) for part in match.groups())
     if len(height) != 1 or not len(m) == len(w) == height[0]:
         raise UsageError(
-            f"topology {shown(notation)}: h is {','.join(map(str, height))}, with {len(m)} numbers m and "
-            f"{len(w)} numbers w: give h of each, like {EXAMPLE}"
+            f"topology {shown(notation)}: h is {','.join(map(str, height))}, but there are {len(m)} numbers "
+            f"m and {len(w)} numbers w: give h numbers of each, like {EXAMPLE}"
         )
     capacities = (capacity_bps,) * len(m) if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
     try:

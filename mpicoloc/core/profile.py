@@ -366,7 +366,7 @@ def valid_shutters(shutters: Table) -> Table:
 
 
 def rank_time_s(ranks: Table) -> Floats:
-    """Time of each rank of table "ranks": its wall time, or the sum over its threads if that is larger.
+    """Time of each rank in table "ranks": its wall time, or the sum over its threads if that is larger.
 
     Shapes: result (n_ranks,).
     """
@@ -491,13 +491,13 @@ class Interference:
     `slowdown` is None if it could not be measured; `reason` then says why in one line. `alternatives` are the
     results of the other estimators that ran, `meters` those of each meter that was tried. `overhead_frac` is
     the part of the job's time lost to pauses for shutters of others, to counting and to bubbles.
-    `coverage_frac` is the part of its time that was measured; the rest is assumed to be slowed alike. `cpu_s`
-    (processor time), `run_delay_s` (time ready to run but without a processor) and `involuntary_switches`
-    (times that the processor was taken) are sums over the ranks, whatever process took the processor.
-    `foreign_delay_frac` is the mean part of the job's shutters in which the rank that waited most had no
-    processor although all co-runners stood still, with the ends of its 95 % interval; None: not known.
-    `bubble_score` is the level of the bubble that slows others as the job does; `bubble_slowdown` is the
-    job's slowdown beside a bubble of level 8. Both are from shutters with bubbles, with the ends of their
+    `coverage_frac` is the part of its time that was measured; the rest is assumed to be slowed equally.
+    `cpu_s` (processor time), `run_delay_s` (time ready to run but without a processor) and
+    `involuntary_switches` (times that the processor was taken) are sums over the ranks, whatever process took
+    the processor. `foreign_delay_frac` is the mean part of the job's shutters in which the rank that waited
+    most had no processor although all co-runners stood still, with the ends of its 95 % interval; None: not
+    known. `bubble_score` is the level of the bubble that slows others as the job does; `bubble_slowdown` is
+    the job's slowdown beside a bubble of level 8. Both are from shutters with bubbles, with the ends of their
     95 % intervals.
     """
 

@@ -62,7 +62,7 @@ def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Cal
 
 
 def steps(items: Iterable[T], what: str, total: float | None = None, unit: str = "") -> Iterator[T]:
-    """Yield items, each a unit of a stage (see there for parameters); `total` is for items without length."""
+    """Yield items, each one unit of a `stage` with these parameters; `total` is for items without length."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with stage(what, total, unit) as advance:

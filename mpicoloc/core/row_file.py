@@ -88,14 +88,14 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
         if any(letter.isdigit() for letter in name):
             continue
         if meant := difflib.get_close_matches(name, known.difference(columns), 1, _CLOSE):
-            raise DataError(f"{path}: column {name!r} is not known: is it {meant[0]}?")
+            raise DataError(f"{path}: column {name!r} is not known: did you mean {meant[0]}?")
     for i, row in enumerate(rows, 1):
         missing = sorted(name for name in needed if row.get(name) in (None, ""))
         if missing:
             found = ", ".join(map(str, columns))[:200]
             raise DataError(
-                f"{path}: row {i} has no {missing[0]}: columns are {', '.join(sorted(known))}, "
-                f"and the file has {found}"
+                f"{path}: row {i} has no {missing[0]}: known columns are {', '.join(sorted(known))}, "
+                f"but the file has {found}"
             )
     return rows
 

@@ -82,7 +82,7 @@ class JobFeatures:
         if wrong is not None:
             raise DataError(
                 f"job {self.id}: feature {wrong} must be finite, got {self.values[wrong]}; "
-                "leave out what was not measured"
+                "leave out features that were not measured"
             )
         object.__setattr__(self, "values", MappingProxyType(dict(self.values)))
 
@@ -93,7 +93,7 @@ class JobFeatures:
 
 
 _MEMORY_MARGIN = 0.05
-"""Relative difference of memory among equal nodes: the kernel reserves a varying part for itself."""
+"""Relative difference in memory that equal nodes may have: the kernel reserves a varying part."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ class Machine:
         )
 
     def is_like(self, other: Machine) -> bool:
-        """Whether both have the same processors, and the same memory within `_MEMORY_MARGIN`."""
+        """Whether both have the same processors, and equal memory within `_MEMORY_MARGIN`."""
         same = (self.cpu_model, self.n_cpus) == (other.cpu_model, other.n_cpus)
         return same and math.isclose(self.memory_bytes, other.memory_bytes, rel_tol=_MEMORY_MARGIN)
 
@@ -207,7 +207,7 @@ class Run:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Command and size; runs with the same ones are assumed to behave alike."""
+        """Command and size; runs that agree in both are assumed to behave alike."""
         return self.command, self.n_ranks, self.n_nodes
 
 
@@ -279,7 +279,7 @@ class TrainingSet:
     machine : Machine or None
         Machine on which all rows were measured; None: not known.
     layout : str
-        One of `LAYOUTS`. Features do not include it, although jobs that do not slow each other on separate
+        One of `LAYOUTS`. No feature describes the layout, yet jobs that do not slow each other on separate
         processors take twice as long on shared ones.
 
     Raises
@@ -299,7 +299,7 @@ class TrainingSet:
         if self.layout not in LAYOUTS:
             raise DataError(f"training set: layout must be one of {LAYOUTS}, got {self.layout!r}")
         if rows.dtype != ROW_DTYPE or rows.ndim != 1:
-            raise DataError(f"training set: rows must be of {ROW_DTYPE.names}, got {rows.dtype.names}")
+            raise DataError(f"training set: rows must have {ROW_DTYPE.names}, got {rows.dtype.names}")
         ends = np.concatenate([rows["target"], rows["co_runner"]])
         if len(ends) and not (ends.min() >= 0 and ends.max() < len(self.jobs)):
             raise DataError(f"training set: job indices must be at least 0 and below {len(self.jobs)}")
@@ -363,11 +363,12 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     machines = [member.machine for member in sets if member.machine is not None]
     other = next((machine for machine in machines if not machine.is_like(machines[0])), None)
     if other is not None:
-        raise DataError(f"slowdowns of {machines[0]} and of {other}: fit a model for each machine")
+        raise DataError(f"the slowdowns are of two machines, {machines[0]} and {other}: fit a model for each")
     layouts = sorted({member.layout for member in sets} - {""})
     if len(layouts) > 1:
         raise DataError(
-            "slowdowns of jobs on processors of their own and of jobs on the same ones: fit a model for each"
+            "some slowdowns are of jobs on separate processors, others of jobs on shared ones: fit a model "
+            "for each kind"
         )
     jobs: list[JobFeatures] = []
     parts = [np.zeros(0, ROW_DTYPE)]
@@ -388,7 +389,7 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
 
 
 def _keys(training: TrainingSet) -> list[bytes]:
-    """Keys of the rows. Files of earlier versions have none: there rows with equal numbers have one key."""
+    """Keys of the rows. Files of earlier versions have none: their rows with equal numbers get one key."""
     keys: list[bytes] = training.rows["key"].tolist()
     if all(keys):
         return keys
@@ -416,7 +417,7 @@ def _drop_unused_jobs(
 
 
 LEAST_SLOWDOWN = 0.5
-"""A smaller number is not a slowdown but another quantity, such as a degradation."""
+"""A smaller number must be another quantity, such as a degradation."""
 
 
 class SlowdownModel(Protocol):
@@ -569,7 +570,7 @@ class MeasuredTable:
 def measured_programs(
     pairs: Mapping[tuple[str, str], tuple[float, float, float]], programs: Iterable[str]
 ) -> tuple[MeasuredTable, dict[str, JobFeatures]]:
-    """A table by program names, whatever the sizes of jobs, and the job of each program to query it with."""
+    """A table by program name for jobs of any size, and for each program a job with which to query it."""
     jobs = {name: JobFeatures(name, name, 1.0, 1, 1) for name in dict.fromkeys(programs)}
     known = {
         (jobs[one].kind, jobs[other].kind): Estimate(

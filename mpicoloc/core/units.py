@@ -1,4 +1,4 @@
-"""Numbers with their units as text: bytes by 1024 (KiB, MiB), bits by 1000 as vendors of links do."""
+"""Numbers with units as text: bytes in powers of 1024 (KiB, MiB), bits in powers of 1000, as on links."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpicoloc.errors import DataError, UsageError
 
 PLACES = 6
 MAX_USU = 10**18
-"""Largest amount of one transaction: a million million SU."""
+"""Largest amount of one transaction: 10^12 SU."""
 
 
 def usu_of_text(text: str, source: str) -> int:

@@ -1,11 +1,11 @@
 /* For applications that want to tell mpicoloc more: units of work and named regions.
  *
- * All of it is the standard MPI_Pcontrol with levels of its own, so nothing has to be linked, and without mpicoloc (or
- * under another tool) the calls do nothing. Not before MPI_Init, not after MPI_Finalize.
+ * All of it calls the standard MPI_Pcontrol with special levels, so no library has to be linked. Without mpicoloc, or
+ * under another tool, the calls do nothing. Call none of it before MPI_Init or after MPI_Finalize.
  *
  *     mpicc -I$(mpicoloc preload --include) app.c
  *
- * Fortran, whose MPI_Pcontrol takes only a level: call MPI_Pcontrol(int(z'6d630001')) marks a unit. */
+ * In Fortran, MPI_Pcontrol takes only a level: call MPI_Pcontrol(int(z'6d630001')) marks a unit. */
 #ifndef MPICOLOC_APP_H
 #define MPICOLOC_APP_H
 
@@ -18,7 +18,7 @@ enum {
     MPICOLOC_END = 0x6d630004    /* (const char *name) */
 };
 
-/* A step, an iteration, a sample: anything that takes the same work each time. Its rate is the meter of progress. */
+/* A unit is a step, an iteration or a sample: anything that takes equal work each time. Its rate measures progress. */
 static inline void mpicoloc_unit(void)
 {
     MPI_Pcontrol(MPICOLOC_UNIT);
@@ -29,7 +29,7 @@ static inline void mpicoloc_units(unsigned long n)
     MPI_Pcontrol(MPICOLOC_UNITS, n);
 }
 
-/* A named part of the program on the calling thread; regions may lie in one another. */
+/* A named part of the program on the calling thread; regions may be nested. */
 static inline void mpicoloc_begin(const char *name)
 {
     MPI_Pcontrol(MPICOLOC_BEGIN, name);

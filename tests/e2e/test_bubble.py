@@ -23,7 +23,7 @@ LIMIT_S = 120
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
 
 
-NOT_QUIET = ("are too short for a score on this machine", "has no curve by counts", "turns were measured")
+NOT_QUIET = ("is too short for a score on this machine", "counts gave no curve", "turns were measured")
 """What is said where others had the processors for most of the time."""
 
 
@@ -177,14 +177,18 @@ def test_sensitivity_of_short_runs(calibrated, heat, tmp_path):
     [
         (["run", "--level", "8.5"], 2, "--level must be a level from 0 to 8, got '8.5'"),
         (["run", "--level", "1", "--cores", "x"], 2, "--cores must be a list of processors"),
-        (["run", "--level", "1", "--cores", "9999"], 2, "processor 9999 is not among those"),
+        (["run", "--level", "1", "--cores", "9999"], 2, "this process may not use processor 9999"),
         (["score", "--", "./nowhere"], 2, "nowhere"),
         (["sensitivity", "--", "./nowhere"], 2, "nowhere"),
-        (["sensitivity", "--levels", "0", "--", sys.executable], 2, "a level above 0"),
-        (["sensitivity", "--way", "runs", "--seconds", "9", "--", sys.executable], 2, "leave out --seconds"),
+        (["sensitivity", "--levels", "0", "--", sys.executable], 2, "one level above 0"),
+        (
+            ["sensitivity", "--way", "runs", "--seconds", "9", "--", sys.executable],
+            2,
+            "which compares whole runs: leave it out",
+        ),
         (["score"], 2, "no program named"),
-        (["score", "--cores", "0", "--app-cores", "0", "--", "true"], 2, "share processor 0"),
-        (["score", "--", "false"], 3, "false ended with 1, so there is no score"),
+        (["score", "--cores", "0", "--app-cores", "0", "--", "true"], 2, "both have processor 0"),
+        (["score", "--", "false"], 3, "false ended with code 1, so there is no score"),
         (["score", "--", "true"], 3, "true ended too soon for a score"),
         (["levels", "--calibration", "nowhere.txt"], 2, "nowhere.txt cannot be read"),
     ],

@@ -104,7 +104,7 @@ def test_a_mean_over_time_is_exact():
     [
         (["half"], "easy", "sharing 'half' is unknown: give one or more of none, blind, model, service"),
         (["model", "model"], "easy", "names model twice"),
-        (["none", "model"], "conservative", "jobs share in the orders fcfs and easy only"),
+        (["none", "model"], "conservative", "give one of the orders fcfs and easy"),
     ],
 )
 def test_policies_that_do_not_go_are_told(names, order_name, words):

@@ -70,12 +70,12 @@ def test_times_have_the_forms_of_slurm(word, max_s):
         ("PartitionName=a", "line 1: partition a: it has no Nodes="),
         (
             "\nPartitionName=a Nodes=n[0-12]",
-            "line 2: partition a: node 'n12' is not in the topology: name some of n0 to n11",
+            "line 2: partition a: node 'n12' is not in the topology: choose from n0 to n11",
         ),
         ("PartitionName=a Nodes=n[0", "line 1"),
         (TWO + "PartitionName=left Nodes=n1", "line 3: partition left appears twice"),
         ("PartitionName=a Nodes=ALL MaxTime=soon", "MaxTime=soon is not a time"),
-        ("PartitionName=a Nodes=ALL MaxNodes=few", "MaxNodes=few is not a whole number"),
+        ("PartitionName=a Nodes=ALL MaxNodes=few", "MaxNodes=few must be a whole number"),
     ],
 )
 def test_a_wrong_line_is_told(text, words):
@@ -100,10 +100,14 @@ def test_jobs_without_a_partition_are_of_the_default_one():
     work = inputs.workload(of_partitions((-1, 1, 1)), 1, 12)
     parts = partitions.parse(TWO + "PartitionName=a Nodes=n0 Default=YES", "partitions", MACHINE)
     assert partitions.of_jobs(work, parts).tolist() == [2]
-    with pytest.raises(DataError, match="1 job of no partition, but the only partitions are left, right"):
+    with pytest.raises(
+        DataError, match="1 job of no partition cannot run, as the only partitions are left, right"
+    ):
         partitions.of_jobs(work, parts[:2])
     work = inputs.workload(of_partitions((7, 1, 1)), 1, 12)
-    with pytest.raises(DataError, match="1 job of partition 7, but the only partitions are left, right"):
+    with pytest.raises(
+        DataError, match="1 job of partition 7 cannot run, as the only partitions are left, right"
+    ):
         partitions.of_jobs(work, parts[:2])
 
 
@@ -113,9 +117,9 @@ def test_jobs_that_a_partition_does_not_allow_are_told():
     of_job = partitions.of_jobs(work, parts)
     keep = partitions.takes(work, parts, of_job)
     assert keep.tolist() == [True, False, True, False]
-    with pytest.raises(DataError, match="job 2 needs 5 nodes, and partition right allows 4; 2 of 4 jobs"):
+    with pytest.raises(DataError, match="job 2 needs 5 nodes, but partition right allows 4; 2 of 4 jobs"):
         partitions.check(work, parts, of_job)
-    with pytest.raises(DataError, match="job 4 asks for 601 s, and partition left allows 600 s"):
+    with pytest.raises(DataError, match="job 4 needs 601 s, but partition left allows 600 s"):
         partitions.check(
             partitions.select(work, np.array([True, False, True, True])), parts, of_job[[0, 2, 3]]
         )

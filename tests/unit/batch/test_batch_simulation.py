@@ -126,7 +126,7 @@ def test_three_jobs_of_figure_4_10():
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("2 x 1", "line 2: not 18 numbers"),
+        ("2 x 1", "line 2: it does not have 18 numbers"),
         ("2 5 -1 -7 1 -1 -1 1 9 -1 1 1 1 1 1 1 -1 -1", "line 2: a run time of -7 s is negative"),
     ],
 )
@@ -143,14 +143,14 @@ def test_a_log_in_the_order_of_ends_is_sorted_and_says_so(capsys):
     ]
     log, damaged = log_files.parse_swf(lines, "log")
     assert (log.number.tolist(), log.submit_s.tolist(), damaged) == ([1, 2, 3], [5, 9, 9], ())
-    assert "log: sorted by submission; jobs of 1 line came before" in capsys.readouterr().err
+    assert "log: sorted by submission, which in 1 line was before" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", ["root:x:0:0:root:/root:/bin/bash", "id;program;n_nodes", "\x7fELF\0"])
 def test_a_file_that_is_no_log_is_told_what_is(line):
     for skip in (False, True):
         with pytest.raises(
-            DataError, match=r"log is not a log, its first line is .*18 numbers a line, or .*sacct"
+            DataError, match=r"log is not a log: its first line is .*18 numbers a line, or .*sacct"
         ):
             log_files.parse([line, "x", ""], "log", skip_damaged=skip)
 

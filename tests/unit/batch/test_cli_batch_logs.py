@@ -81,7 +81,7 @@ def test_jobs_run_the_programs_that_they_are_named_after(capsys, folder):
 def test_names_that_are_no_programs_are_told(capsys, folder):
     (folder / "jobs.sacct").write_text("\n".join([HEADER, *ROWS]).replace("heat2d", "bash"))
     code, line = refused(capsys, "jobs.sacct", *TREE, "--sharing", "model", "--slowdowns", "pairs.csv")
-    assert code == 3 and "bash (6 jobs): name the program of each in --programs FILE" in line
+    assert code == 3 and "bash (6 jobs): list the program of each in --programs FILE" in line
 
 
 def test_jobs_whose_names_are_not_in_a_table_of_links_delay_nobody(capsys, folder):
@@ -130,11 +130,11 @@ def test_jobs_that_a_partition_does_not_allow_can_be_left_out(capsys, folder):
     (folder / "parts.conf").write_text(PARTITIONS.replace("n[0-7]", "n[0-7] MaxNodes=2"))
     words = ("jobs.sacct", *TREE, "--partitions", "parts.conf")
     code, line = refused(capsys, *words)
-    assert code == 3 and "needs 3 nodes, and partition short allows 2" in line and "--skip-larger" in line
+    assert code == 3 and "needs 3 nodes, but partition short allows 2" in line and "--skip-larger" in line
     assert 0 < answer(capsys, *words, "--skip-larger")["n_jobs"] < 12
     (folder / "parts.conf").write_text(re.sub("$", " MaxTime=1", PARTITIONS.strip(), flags=re.M))
     code, line = refused(capsys, *words, "--skip-larger")
-    assert code == 3 and "parts.conf: its partitions allow none of the jobs: change MaxNodes or" in line
+    assert code == 3 and "parts.conf: all jobs exceed limits of their partitions: raise MaxNodes or" in line
 
 
 def test_tables_have_the_names_that_slurm_tells(capsys, folder):
@@ -152,12 +152,12 @@ def test_tables_have_the_names_that_slurm_tells(capsys, folder):
         (
             ("jobs.sacct", "--partitions", "parts.conf", "--sharing", "blind", "--slowdowns", "pairs.csv"),
             2,
-            "--partitions with --sharing blind",
+            "--partitions cannot be combined with --sharing blind",
         ),
         (
             ("empty",),
             3,
-            "empty is empty: give a log in Standard Workload Format, 18 numbers a line, or what Slurm prints",
+            "empty is empty: give a log in Standard Workload Format, 18 numbers a line, or the output of ",
         ),
         (("pairs.csv",), 3, "pairs.csv is not a log"),
     ],
@@ -186,15 +186,17 @@ def test_a_machine_of_another_size_than_the_logs_is_told(capsys):
     """From 110 to 116 s jobs 6 to 11, of 1 + i % 4 nodes each, had nodes at once."""
     n_nodes = sum(1 + i % 4 for i in range(6, 12))
     for n, words in (
-        (n_nodes - 1, "so waits are longer than in the log: if it is another machine"),
+        (n_nodes - 1, "so waits are longer than in the log: if the log is of another machine"),
         (n_nodes, ""),
         (2 * n_nodes - 1, ""),
-        (2 * n_nodes, "so hardly any job waits, and most nodes are idle: if it is another machine"),
+        (2 * n_nodes, "so hardly any job waits, and most nodes are idle: if the log is of another machine"),
     ):
         assert main.main(["batch", "jobs.sacct", "--topology", f"XGFT(1;{n};1)"]) == 0
         note = capsys.readouterr().err
         shared = " if none shared a node" if n < n_nodes else ""
-        begin = f"mpicoloc: jobs.sacct: its jobs had up to {n_nodes} nodes at once{shared}, the topology has "
+        begin = (
+            f"mpicoloc: jobs.sacct: its jobs had up to {n_nodes} nodes at once{shared}, but the topology has "
+        )
         begin += f"{n}, "
         assert note.startswith(begin + words) if words else note == ""
 
@@ -206,7 +208,7 @@ def test_jobs_that_shared_nodes_and_unknown_waits_are_no_claim_about_the_machine
     (folder / "one.swf").write_text("\n".join(lines))
     assert main.main(["batch", "one.swf", "--topology", "XGFT(1;4;1)"]) == 0
     note = capsys.readouterr().err
-    assert "its jobs had up to 6 nodes at once if none shared a node, the topology has 4" in note
+    assert "its jobs had up to 6 nodes at once if none shared a node, but the topology has 4" in note
     (folder / "one.swf").write_text("\n".join(line.replace(" 0 0 9 ", " 0 -1 9 ") for line in lines))
     assert main.main(["batch", "one.swf", "--topology", "XGFT(1;4;1)"]) == 0
     assert "at once" not in capsys.readouterr().err
@@ -218,7 +220,7 @@ def test_larger_jobs_are_refused_with_the_remedy(capsys, folder):
     # The log tells the nodes of each job, whatever cores they have.
     assert code == 3 and line.endswith("3 of 12 jobs do not fit: give a larger --topology, or --skip-larger")
     main.main(["batch", *small, "--skip-larger"])
-    assert "3 jobs larger than the machine left out" in capsys.readouterr().err
+    assert "left out 3 jobs larger than the machine" in capsys.readouterr().err
     main.main(["batch", "jobs.sacct", *TREE, "--skip-larger"])
     assert "left out" not in capsys.readouterr().err
     code, line = refused(capsys, *small, "--out", "jobs.sacct")

@@ -155,7 +155,11 @@ def test_a_sweep_is_refused_before_its_first_row_for_what_its_last_one_lacks(
         (("one.swf", "--sweep", "order", "easy", "--sweep", "order", "fcfs", "--out", "x"), 2, "twice"),
         (("one.swf", "--order", "fcfs", "--sweep", "order", "easy", "--out", "x"), 2, "given too"),
         (("one.swf", "--sweep", "order", "easy", "--page", "p", "--out", "x"), 2, "to one simulation"),
-        (("one.swf", "--sweep", "seed", "1", "--out", "x"), 2, "seed 1: --seed applies to jobs that share"),
+        (
+            ("one.swf", "--sweep", "seed", "1", "--out", "x"),
+            2,
+            "seed 1: --seed applies only to jobs that share",
+        ),
         (("one.swf", "--processes", "2"), 2, "only to --sweep"),
         (("one.swf", "--out", "."), 2, "exists already"),
         (("one.swf", "--out", "no/such"), 2, "there is no folder"),

@@ -181,8 +181,8 @@ def test_where_nobody_waits_links_end_no_job_earlier(jobs, busy):
     ("table", "words"),
     [
         ({"ep": {1: 0.1}}, "t.csv has none of the programs that the jobs run \\(lu, cg\\)"),
-        ({"lu": {1: -0.1}}, "lu has -0.1 of level 1"),
-        ({"lu": {3: 0.1}}, "lu uses level 3, the machine's links have levels 0 to 2"),
+        ({"lu": {1: -0.1}}, "level 1 of lu is -0.1"),
+        ({"lu": {3: 0.1}}, "lu uses level 3, but the machine's links only have levels 0 to 2"),
     ],
 )
 def test_bad_utilisation(table, words):

@@ -50,7 +50,7 @@ def test_a_table_tells_programs_by_executable_numbers():
     log = log_of(range(4), [10] * 4, [1] * 4, program=[7, 3, 7, 9])
     found = draws.by_table(log, {"7": "lu", "3": "ep", "*": "lu"}, "t.csv")
     assert [found.names[i] for i in found.of_job] == ["lu", "ep", "lu", "lu"]
-    with pytest.raises(DataError, match=r"t\.csv: executable 9 of 1 job has no row"):
+    with pytest.raises(DataError, match=r"t\.csv: no row for executable 9 of 1 job"):
         draws.by_table(log, {"7": "lu", "3": "ep"}, "t.csv")
 
 

@@ -118,7 +118,7 @@ def test_names_may_hold_the_sign_between_columns_in_the_last_one():
 def test_words_are_counted_as_columns_are_and_the_last_one_may_be_empty(end):
     log, damaged = read(GOOD.removesuffix("lammps") + end, header=HEADER + end)
     assert damaged == () and log.names["program"] == {0: ""}
-    with pytest.raises(DataError, match=r"line 2: 2 words between \|, its header has 12"):
+    with pytest.raises(DataError, match=r"line 2: 2 fields between \|, but 12 in the header"):
         read("7|ann" + end, header=HEADER + end)
 
 
@@ -130,7 +130,7 @@ def test_numbers_of_1024_have_letters():
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("7|ann", "2 words between |, its header has 12"),
+        ("7|ann", "2 fields between |, but 12 in the header"),
         (GOOD.replace("7|", "x|", 1), "number 'x' is not a number of a job"),
         (GOOD.replace("|2|128", "|two|128"), "nodes 'two' is not a number of nodes"),
         (GOOD.replace("10:00:10", "25:00:10"), "start '2026-10-01T25:00:10' is not a time"),
@@ -154,7 +154,7 @@ def test_a_damaged_line_is_told_with_its_number(row, words):
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([], "log is empty: give a log in Standard Workload Format, 18 numbers a line, or what Slurm prints"),
+        ([], "log is empty: give a log in Standard Workload Format, 18 numbers a line, or the output of "),
         (["", " "], "log is empty"),
         ([GOOD], "no header with JobIDRaw"),
         (["JobID           JobName  Partition", "7   x   batch"], "no | between its columns"),
@@ -264,7 +264,10 @@ def test_what_is_wrong_in_json_is_told_by_its_place():
     with pytest.raises(DataError, match=r"log.json, job 2: it starts 999 s before it was submitted"):
         read_json(json_job(7, 9), early)
     assert read_json(json_job(7, 9), early, skip_damaged=True)[1] == (2,)
-    for text, words in (('{"jobs": [{"submit_time": 1}]}', "lacks jobs with"), ('{"jobs": [', "is not JSON")):
+    for text, words in (
+        ('{"jobs": [{"submit_time": 1}]}', "has no `jobs`, or one without"),
+        ('{"jobs": [', "is not JSON"),
+    ):
         with pytest.raises(DataError, match=f"{words}.*sacct --allusers --allocations --json"):
             log_files.parse([text], "log")
 

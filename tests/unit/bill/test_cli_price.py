@@ -139,7 +139,7 @@ WRONG = [
     (["price", "shared.h5", "--solo", "-3"], 2, "--solo"),
     (["price", "shared.h5", "--solo", "40", "--solo", "41"], 2, "given once"),
     (["price", "shared.h5", "--solo", "shared.h5"], 3, "not a solo run"),
-    (["price", "shared.h5", "--solo", "other.h5"], 3, "not the same job"),
+    (["price", "shared.h5", "--solo", "other.h5"], 3, "give a run of the same job"),
     (["price", "shared.h5", "--solo", "missing.h5"], 3, "missing.h5"),
     (["sign", "shared.h5"], 2, "--key-file is missing"),
     (["sign", "shared.h5", "--key-file", "missing.key"], 2, "missing.key"),

@@ -17,7 +17,7 @@ from mpicoloc.errors import DataError, EnvironmentFault, UsageError
     [
         ("missing.sqlite", None, DataError, "no ledger"),
         ("empty.sqlite", b"", DataError, "holds no ledger"),
-        ("text.sqlite", b"no database at all, " * 100, DataError, "is damaged or no ledger"),
+        ("text.sqlite", b"no database at all, " * 100, DataError, "is damaged, or it is not a ledger"),
     ],
 )
 def test_what_is_no_ledger_is_refused(tmp_path, name, content, error, words):
@@ -84,7 +84,7 @@ def test_a_ledger_of_another_version_is_left_as_it_is(tmp_path):
     connection.close()
     before = path.read_bytes()
     for create in (False, True):
-        with pytest.raises(DataError, match="version 2, this mpicoloc reads 1"):
+        with pytest.raises(DataError, match="version 2, but this mpicoloc only reads version 1"):
             Ledger(str(path), create=create)
     assert path.read_bytes() == before
 

@@ -25,8 +25,9 @@ def bad_files(folder):
     ):
         with h5py.File(write(folder, name, job_id=name), "r+") as file:
             file[group].attrs[fact] = value
-    return {"text.h5": "not an HDF5 file", "cores.h5": "neither may be negative", "slowdown.h5": "above 0",
-            "long.h5": "a price must be", "tiny.h5": "nan", "missing.h5": "no such file"}  # fmt: skip
+    return {"text.h5": "not an HDF5 file", "cores.h5": "neither number may be negative",
+            "slowdown.h5": "above 0", "long.h5": "a price must be",
+            "tiny.h5": "nan", "missing.h5": "no such file"}  # fmt: skip
 
 
 def test_a_file_that_cannot_be_charged_keeps_no_other_from_it(books, tmp_path):

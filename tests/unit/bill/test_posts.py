@@ -190,7 +190,9 @@ def test_a_job_cannot_write_on_the_keepers_terminal(books, tmp_path):
 def test_too_few_units_is_a_negative_answer(books, tmp_path):
     file = write(tmp_path, "p.h5")
     code, out, err = books("charge", "lab", file, "--rate-su", "100")
-    assert (code, out) == (1, "") and "not have enough units: 10 SU" in err and len(err.splitlines()) == 1
+    assert (
+        (code, out) == (1, "") and "not have enough units: it has 10 SU" in err and len(err.splitlines()) == 1
+    )
     assert books("grant", "lab", "15")[0] == 0
     assert charged(books, file, "--rate-su", "100")[0] == 0
 

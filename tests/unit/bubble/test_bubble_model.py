@@ -55,9 +55,9 @@ def test_pressures_of_several_are_combined_by_the_rule(combine, value):
 
 
 def test_no_other_rule_is_known_and_a_program_without_a_curve_is_named():
-    with pytest.raises(UsageError, match="no rule 'mean' for pressures; there are capped-sum"):
+    with pytest.raises(UsageError, match="unknown rule 'mean' for pressures: the rules are capped-sum"):
         model(combine="mean")
-    with pytest.raises(DataError, match=r"no curve of program 'new': measure it by `mpicoloc bubble"):
+    with pytest.raises(DataError, match=r"no curve of program 'new': measure it with `mpicoloc bubble"):
         model().predict(job("mild"), [job("new")])
 
 
@@ -65,7 +65,7 @@ def test_a_curve_that_falls_is_made_even_and_told_and_one_that_rises_stays():
     fallen = curve("lu", [1, 1.2, 1.1, 1.4], half=0.2)
     risen, note = monotone(fallen)
     assert risen.slowdown.tolist() == pytest.approx([1, 1.15, 1.15, 1.4])
-    assert "curve of lu falls by 0.100 up to level 2, within its interval" in note
+    assert "curve of lu falls by 0.100 up to level 2, which is within its interval" in note
     assert "measure it again" in monotone(curve("lu", [1, 1.2, 1.1, 1.4], half=0.01))[1]
     programs = {"lu": ProgramPressure("lu", fallen, pressure_score(1.0))}
     assert BubbleModel(programs).notes == (note,)
@@ -111,9 +111,9 @@ def test_a_stored_model_says_the_same(tmp_path):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"curve.length": np.array([9, 9, 8])}, "curves that are not there"),
-        ({"curve.length": np.array([9, -9, 27])}, "curves that are not there"),
-        ({"score.ends": np.zeros((2, 3))}, "other programs"),
+        ({"curve.length": np.array([9, 9, 8])}, "curves are missing or too short"),
+        ({"curve.length": np.array([9, -9, 27])}, "curves are missing or too short"),
+        ({"score.ends": np.zeros((2, 3))}, "the numbers of programs"),
         ({"score.ends": np.full((3, 3), 9.0)}, r"must be in \[0, 8\]"),
         ({"curve.slowdown": np.full(27, np.nan)}, "must be finite"),
     ],

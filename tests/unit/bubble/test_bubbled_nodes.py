@@ -85,11 +85,11 @@ def test_a_program_that_fails_is_told_and_leaves_no_bubble(mpirun, tmp_path):
 
 
 def test_more_nodes_than_there_are_cannot_be_disturbed(mpirun, tmp_path):
-    with pytest.raises(DataError, match="there are 2 nodes, got 3"):
+    with pytest.raises(DataError, match="there are 2 nodes, but got 3"):
         nodes(mpirun, tmp_path).time_s([1, 1, 1])
     with pytest.raises(DataError, match=r"must be in \[0, 8\], got 9"):
         nodes(mpirun, tmp_path).time_s([9, 0])
-    with pytest.raises(UsageError, match="need hosts, ranks and a program"):
+    with pytest.raises(UsageError, match="need hosts, ranks, a program"):
         BubbledNodes(mpirun, [], ["app"], 1)
 
 

@@ -52,7 +52,7 @@ def test_each_kind_of_machine_has_its_file_in_the_cache(tmp_path, monkeypatch):
 def test_a_file_of_another_machine_is_refused(tmp_path):
     path = str(tmp_path / "other.txt")
     calibrate.write_file(calibration_of(model="another", n_cpus=3), path)
-    with pytest.raises(DataError, match="of another machine"):
+    with pytest.raises(DataError, match="for another machine"):
         calibrate.read_file(path)
 
 

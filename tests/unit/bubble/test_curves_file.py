@@ -47,7 +47,7 @@ def test_columns_without_intervals_are_certain(tmp_path):
 def test_a_program_is_measured_by_halves_and_both_stay(tmp_path):
     path, whole = str(tmp_path / "curves.csv"), pressure("lu")
     curves_file.update(path, "lu", score=whole.score)
-    with pytest.raises(DataError, match="lu has no curve yet: measure it by `mpicoloc bubble sensitivity"):
+    with pytest.raises(DataError, match="lu has no curve yet: measure it with `mpicoloc bubble sensitivity"):
         curves_file.read(path)
     curves_file.update(path, "lu", curve=whole.curve)
     same(curves_file.read(path)["lu"], whole)
@@ -79,7 +79,7 @@ def test_a_file_that_cannot_be_updated_is_told_first(tmp_path):
         ("lu,1,inf,1,1,1,1,1,1,1", "row 1: level_1 must be a finite number, got .inf"),
         (",1,1,1,1,1,1,1,1,1", "row 1 has no program"),
         ("lu,1,1,1,1,1,1,1,1,1\nlu,1,1,1,1,1,1,1,1,1", "row 2: program 'lu' appears twice"),
-        ("", "has no program"),
+        ("", "lists no program"),
     ],
 )
 def test_a_wrong_row_is_told_in_one_line(tmp_path, row, words):
@@ -106,7 +106,7 @@ def test_jobs_are_read_in_order(tmp_path):
 @pytest.mark.parametrize(
     ("rows", "error", "words"),
     [
-        ("a,lu,0", DataError, "n_nodes must be a whole number from 1, got '0'"),
+        ("a,lu,0", DataError, "n_nodes must be a whole number of at least 1, got '0'"),
         ("a,lu,1.5", DataError, "n_nodes must be a whole number"),
         ("a,lu,1\na,cg,1", DataError, "job 'a' appears twice"),
         ("a,,1", DataError, "row 1 has no program"),

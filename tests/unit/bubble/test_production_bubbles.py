@@ -227,7 +227,7 @@ def test_without_probes_or_their_curve_there_is_no_score():
     found, reason = probe_score(probed(1, MIN_PROBES - 1, 1.3), bubble_levels())
     assert found is None and f"{MIN_PROBES} needed" in reason
     found, reason = probe_score(probed(1, MIN_PROBES, 1.3), table("bubble_levels"))
-    assert found is None and "does not tell how much bubbles slow the probe" in reason
+    assert found is None and "lacks the slowdown of the probe beside bubbles" in reason
 
 
 def test_scores_of_runs_add_up():
@@ -275,8 +275,8 @@ def test_shutters_in_which_threads_waited_do_not_count():
     ("n_shutters", "frac", "reason"),
     [
         (30, 0.0, "no bubble ran in its shutters"),
-        (MIN_SOLO - 1, 0.5, f"fewer than {MIN_SOLO} beside co-runners are without one"),
-        (14, 0.3, "5 shutters beside bubbles of 4 levels, 9 needed"),
+        (MIN_SOLO - 1, 0.5, f"fewer than {MIN_SOLO} without a bubble have co-runners"),
+        (14, 0.3, "5 shutters with bubbles of 4 levels, 9 needed"),
     ],
 )
 def test_too_little_is_no_curve(n_shutters, frac, reason):

@@ -160,7 +160,7 @@ def test_the_policy_that_made_the_runs_is_found_from_few_of_them():
 
 def test_a_choice_needs_runs():
     matrix = PropagationMatrix(np.ones((8, 5)), np.ones((8, 5), bool))
-    with pytest.raises(DataError, match="nothing to choose a policy by"):
+    with pytest.raises(DataError, match="no policy can be chosen without runs"):
         propagation.choose_policy(matrix, [])
     with pytest.raises(DataError, match="policy must be one of"):
         propagation.slowdown_under(matrix, "most", (1, 2))
@@ -199,7 +199,7 @@ def test_uneven_pressures_can_be_replayed_and_the_slowest_node_decides():
     slowdown = replayed_uneven(*replayed(True), curve())
     assert slowdown((0, 0, 0, 0)) == pytest.approx(1)
     assert slowdown((8, 2, 0, 4)) == pytest.approx(2, rel=0.02)
-    with pytest.raises(DataError, match="has 4 nodes, got 2 levels"):
+    with pytest.raises(DataError, match="has 4 nodes, but got 2 levels"):
         slowdown((1, 2))
     matrix = propagation.binary_brute(replayed_profile(*replayed(True), curve()), 8, 4)
     choice = propagation.choose_by_runs(matrix, slowdown, np.random.default_rng(0))

@@ -81,7 +81,7 @@ def test_place_reads_the_matrix(folder, capsys):
         (("--name", "nobody"), 3, "has no curve of 'nobody': name one of steps, other"),
         (("--stretch", "1:2"), 2, "--stretch does not go with --propagation"),
         (("--no-base",), 2, "--no-base does not go with --propagation"),
-        (("--propagation", "nowhere/m.csv"), 2, "its folder cannot be written"),
+        (("--propagation", "nowhere/m.csv"), 2, "its folder is missing or read-only"),
         (("--out", "x"), 2, "--out does not go with --propagation"),
     ],
 )

@@ -77,7 +77,7 @@ def test_turns_outside_of_what_was_seen_do_not_count():
 
 
 def test_too_few_turns_are_refused_and_left_out():
-    with pytest.raises(DataError, match="3 turns were measured, 4 needed"):
+    with pytest.raises(DataError, match="3 turns were measured, but 4 are needed"):
         slowdown_of(np.ones(3), np.ones(3))
     turns = turns_of(np.random.default_rng(4), n_rounds=3)
     assert slowdowns(progress_of(turns), turns) == {}
@@ -111,7 +111,7 @@ def test_bursts_of_the_host_hardly_change_what_is_steady():
     one, by_time = steady_slowdown_of(relative), slowdown_of(relative, np.ones(30))
     assert one.value == pytest.approx(1.3, rel=0.03) and one.high - one.low < 0.08
     assert abs(one.value - 1.3) < 0.5 * abs(by_time.value - 1.3)
-    with pytest.raises(DataError, match="3 turns were measured, 4 needed"):
+    with pytest.raises(DataError, match="3 turns were measured, but 4 are needed"):
         steady_slowdown_of(np.ones(3))
     turns = turns_of(rng)
     found = slowdowns(progress_of(turns), turns, is_steady=True)
@@ -132,6 +132,6 @@ def test_whole_runs():
     assert list(found) == [2.0, 4.0]
     assert found[4.0].value == pytest.approx(1.5, rel=1e-3)
     assert found[4.0].low < 1.5 < found[4.0].high < 1.65
-    with pytest.raises(DataError, match="level 4 has 1 runs, 2 needed"):
+    with pytest.raises(DataError, match="level 4 has 1 runs, but 2 are needed"):
         wall_slowdowns({0.0: [1.0, 1.0], 4.0: [2.0]})
     assert wall_slowdowns({0.0: [1.0, 1.0], 1.0: [2.0, 2.0]})[1.0].high == pytest.approx(2.0)

@@ -156,7 +156,7 @@ def test_results_that_cannot_be_written_are_an_error():
     with open("/dev/full", "w") as full:
         result = mpicoloc("--version", env=env, capture_output=False, stdout=full, stderr=subprocess.PIPE)
     assert result.returncode == 4
-    assert result.stderr == "mpicoloc: the system refused: No space left on device\n"
+    assert result.stderr == "mpicoloc: the operating system reported an error: No space left on device\n"
 
 
 def test_notes_that_cannot_be_written_cost_no_exit_code():

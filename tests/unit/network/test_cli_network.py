@@ -294,7 +294,7 @@ def test_tables(files, capsys):
     ("argv", "code", "words"),
     [
         (["--topology", "nowhere"], 2, "'nowhere' cannot be read"),
-        (["--topology", "XGFT(2;4;1)"], 2, "h is 2, with 1 numbers m"),
+        (["--topology", "XGFT(2;4;1)"], 2, "h is 2, but there are 1 numbers m"),
         (["--topology", "XGFT(1;2147483647;1)", "--placement", "F9"], 3, "too many to load each"),
         (["--topology", "hosts"], 3, "describes no topology"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "neither Fk (like F8) nor RF"),

@@ -142,7 +142,7 @@ def test_the_notation_is_read_as_it_is_written(topology):
     ("text", "words"),
     [
         ("fat", "'fat' is not the notation of a fat-tree: write it like XGFT"),
-        ("XGFT(3;16,16;1,8,8)", "h is 3, with 2 numbers m and 3 numbers w"),
+        ("XGFT(3;16,16;1,8,8)", "h is 3, but there are 2 numbers m and 3 numbers w"),
         ("XGFT(2;4,x;1,2)", "'x' is not a number"),
         ("XGFT(2;4,-2;1,2)", "'-2' is not a number"),
         ("XGFT(2;4,²;1,2)", "'²' is not a number"),

@@ -73,8 +73,8 @@ def test_no_message_at_all():
         ([(0, 1, 0.0, 1.0, 1)], 0.0, "above 0 s"),
         ([(0, 1, 0.0, 1.0, 1)], 1e-9, "more than 1000000 windows"),
         ([(0, 5, 0.0, 1.0, 1)], 1.0, "names a rank"),
-        ([(0, 1, 1.0, 0.0, 1)], 1.0, "end no earlier"),
-        ([(0, 1, float("nan"), 1.0, 1)], 1.0, "must have a time"),
+        ([(0, 1, 1.0, 0.0, 1)], 1.0, "no message may end before it begins"),
+        ([(0, 1, float("nan"), 1.0, 1)], 1.0, "times must be finite"),
     ],
 )
 def test_what_is_wrong_is_told(rows, window_s, words):

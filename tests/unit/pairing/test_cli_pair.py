@@ -72,12 +72,12 @@ def test_spreadsheets_may_write_other_signs_between_columns(folder, capsys, sepa
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("jobs.csv", "id,runtime_s,ncores\n1,5,8\n", "column 'ncores' is not known: is it n_cores?"),
-        ("jobs.csv", "name,runtime_s\n1,5\n", "has no id: columns are id, "),
+        ("jobs.csv", "id,runtime_s,ncores\n1,5,8\n", "column 'ncores' is not known: did you mean n_cores?"),
+        ("jobs.csv", "name,runtime_s\n1,5\n", "has no id: known columns are id, "),
         (
             "slowdowns.csv",
             "target,co_runner,slowdown,lo\na,b,1.2,1\n",
-            "column 'lo' is not known: is it low?",
+            "column 'lo' is not known: did you mean low?",
         ),
     ],
 )
