@@ -276,7 +276,7 @@ class Agreement:
                 raise
             self._has_resigned = True
             self._steps = self._resign()
-            print_to_stderr(f"no more shutters: {type(error).__name__}: {error}")
+            print_to_stderr(f"no more shutters because of an error: {type(error).__name__}: {error}")
 
     def _agree(self) -> Steps:
         can = yield from self._all_gather([self._agent is not None])

@@ -100,13 +100,13 @@ class Lookout:
         leaves = {states[pid] for pid in found.keys() - set(found.values())}
         if self._lasts("past", os.path.exists(self._past), PATIENCE_S):
             raise EnvironmentFault(
-                "a rank opens MPI by dlmopen, where mpicoloc cannot give it a world without the coordinator: "
+                "a rank loads MPI by dlmopen, so mpicoloc cannot keep the coordinator out of its world: "
                 f"{ENDED}"
             )
         if self._lasts("blind", blind is not None and not is_begun, PATIENCE_S):
             raise EnvironmentFault(
                 f"{_name(blind)} (process {blind}) starts MPI unseen by mpicoloc's library: it is "
-                "linked statically, uses OpenSHMEM, or LD_PRELOAD was set anew or removed before it: "
+                "linked statically, uses OpenSHMEM, or LD_PRELOAD was changed before it started: "
                 f"{ENDED}"
             )
         is_foreign = FOREIGN in leaves and not leaves & {READY, WITH_LIBRARY}

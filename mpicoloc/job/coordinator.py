@@ -136,8 +136,8 @@ LOOK_S = 0.01
 """Time after which the launcher has certainly looked for ended ranks once a process closed its output, s."""
 TROUBLES = {
     "forked": "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended",
-    "partitioned": "a rank uses partitioned communication, for which Open MPI waits for all ranks, the "
-    f"coordinator too: {blind_ranks.ENDED}",
+    "partitioned": "a rank uses partitioned communication, which makes Open MPI wait for all ranks, "
+    f"including the coordinator: {blind_ranks.ENDED}",
 }
 """Empty files of the job (`mc_announce_trouble`), and why the job is ended if one exists."""
 TAG = "mpicoloc"
@@ -338,7 +338,7 @@ def main() -> int:
     """Entry of the command; returns its exit code."""
     key = os.environ.get(config.KEY_ENV)
     if not key:
-        print_to_stderr("the coordinator is started by `python -m mpicoloc.wrap` only")
+        print_to_stderr("do not start the coordinator directly: `python -m mpicoloc.wrap` starts it")
         return 2
     announcement = contract.shm_path(key, "init")
     writer = WarmWriter([_packed_part, _merge], _load_writer)  # before MPI is loaded

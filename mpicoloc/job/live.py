@@ -163,7 +163,7 @@ def jobs() -> list[LiveJob]:
     """
     folder = os.path.dirname(contract.board_path())
     if not os.path.isdir(folder):
-        raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
+        raise EnvironmentFault(f"the shared-memory folder {folder} does not exist: set MPICOLOC_SHM_DIR")
     keys = dict(_own(folder))
     found = [_job(slot, keys) for slot in _slots()]
     return sorted(found, key=lambda job: -job.age_s)

@@ -184,7 +184,7 @@ def _rows_of(uid: int, until_s: float) -> dict[int, dict[str, Any]]:
                 os.killpg(child.pid, signal.SIGKILL)
         return {row["pid"]: {"command": None} | row for row in rows}
     except (OSError, *MALFORMED) as error:
-        messages.detail(f"no numbers of jobs of {user(uid)}: {error}")
+        messages.detail(f"cannot read the jobs of {user(uid)}: {error}")
         return {}
 
 

@@ -113,7 +113,7 @@ def execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int
         for number, handler in old.items():
             signal.signal(number, handler)
     if hung:
-        messages.trouble(f"{command[0]} hung when its ranks had ended, and was killed (process {child.pid})")
+        messages.trouble(f"{command[0]} hung after its ranks ended, so it was killed (process {child.pid})")
     return code if code >= 0 else 128 - code
 
 
@@ -216,7 +216,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ARG",
-        help="one more argument for mpirun, as --mpirun-arg=ARG; may be repeated",
+        help="pass one more argument to mpirun; write --mpirun-arg=ARG; may be repeated",
     )
     group.add_argument(
         "--nodes",
@@ -311,7 +311,7 @@ def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
     except MpicolocError as error:
         if is_flag:
             raise
-        messages.note(f"{error}; the profile will have no load on the network")
+        messages.note(f"{error}; the profile will not contain the load on the network")
 
 
 class _Program(NamedTuple):
@@ -333,8 +333,8 @@ def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
     for part in parts[1:]:
         if len(part) < 3 or part[0] not in ("-n", "-np"):
             raise UsageError(
-                f"a colon must be followed by -n N and another program, got {shlex.join(part)!r}: for "
-                "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
+                f"a colon must be followed by -n N and another program, got {shlex.join(part)!r}: to "
+                "pass more flags to mpirun, write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
                 "mpicoloc.wrap other"
             )
         programs.append(_Program(arguments.parse(part[0], part[1], arguments.count), part[2:]))
@@ -349,14 +349,14 @@ def _refuse_hidden_programs(args: argparse.Namespace, programs: Sequence[_Progra
     for word in args.mpirun_arg:
         if word.partition("=")[0] in _PROGRAM_FILES:
             raise UsageError(
-                f"--mpirun-arg={word} names programs in a file, which mpicoloc run does not see: start the "
-                "job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..., or write python -m mpicoloc.wrap "
-                "before each program and one rank more"
+                f"--mpirun-arg={word} names programs in a file, which mpicoloc run does not read: start the "
+                "job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..., or put python -m mpicoloc.wrap "
+                "before each program and add one rank"
             )
     if len(programs) > 1 and args.nodes > 1:
         raise UsageError(
-            f"several programs and --nodes {args.nodes}: mpicoloc run cannot tell which of them has the last "
-            "rank of each node; start the job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..."
+            f"with several programs and --nodes {args.nodes}, mpicoloc run cannot tell which program has the "
+            "last rank of each node: start the job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..."
         )
 
 

@@ -134,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
         "--processes",
         metavar="N",
         type=arguments.whole(most=4096),
-        help="worker processes of a sweep (one for each core)",
+        help="worker processes of a sweep (default: one for each core)",
     )
 
 
@@ -186,7 +186,9 @@ def run(
     for flag in of_one:
         if getattr(args, flag) is not None:
             name = f"--{flag.replace('_', '-')}"
-            raise UsageError(f"{name} applies to one {verb}, and {several} makes several: leave it out")
+            raise UsageError(
+                f"{name} applies to a single {verb}, but {several} makes several: leave out {name}"
+            )
     with pool.workers(args.processes) as executor:
         if executor is None:
             return [], 0
@@ -195,7 +197,7 @@ def run(
         wanted = cases()
         with only_one(args.out, "sweep") as is_sure:
             if not is_sure:
-                messages.trouble(f"the file system of {args.out} has no file locks: run one sweep there only")
+                messages.trouble(f"the file system of {args.out} has no file locks: run only one sweep there")
             failed: list[MpicolocError] = []
             done = complete(wanted, work, args.out, executor, lambda *why: _report(failed, *why))
             if not done:
@@ -249,8 +251,8 @@ def complete(
                 advance(1)
     except BrokenExecutor:
         raise EnvironmentFault(
-            "a process of the sweep died, killed or out of memory: run the same command again, with fewer "
-            f"--processes if memory was short; what has ended is in {path}"
+            "a process of the sweep was killed or ran out of memory: run the same command again, with fewer "
+            f"--processes if memory was short; finished cases are saved in {path}"
         ) from None
     return [(case, rows[case.key]) for case in cases if case.key in rows]
 
@@ -329,10 +331,10 @@ def axes(args: argparse.Namespace, actions: Actions, of_files: Mapping[str, str]
         if flag in found:
             raise UsageError(f"--sweep {flag} appears twice: give all of its values once")
         if not values:
-            raise UsageError(f"--sweep {flag} has no values: give some, as --sweep {flag} A B")
+            raise UsageError(f"--sweep {flag} has no values: give some, for example --sweep {flag} A B")
         given = getattr(args, of_files[flag] if flag in of_files else actions[flag].dest)
         if given and (flag in of_files or given != _default(actions[flag])):
-            raise UsageError(f"--sweep {flag}: its value is given too: leave one of them out")
+            raise UsageError(f"--sweep {flag}: this flag also has a fixed value: leave out one of the two")
         found[flag] = values
     return found
 

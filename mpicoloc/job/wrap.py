@@ -81,7 +81,9 @@ def _number(env: Mapping[str, str], name: str) -> int:
 
 def _checked(launcher: str, rank: int, size: int, family: str | None) -> Place:
     if not 0 <= rank < size:
-        raise UsageError(f"{launcher} says local rank {rank} of {size}: start the job with one launcher only")
+        raise UsageError(
+            f"{launcher} set local rank {rank} of {size} ranks: start the job with one launcher only"
+        )
     return Place(launcher, rank, size, family)
 
 
@@ -323,7 +325,7 @@ def libmpi_alias(found: target.Target) -> str | None:
             os.symlink(libmpi, f"{alias}.{os.getpid()}")
             os.replace(f"{alias}.{os.getpid()}", alias)
     except OSError as error:
-        raise EnvironmentFault(f"{folder} cannot be made ({error.strerror}): set XDG_CACHE_HOME") from None
+        raise EnvironmentFault(f"{folder} cannot be created ({error.strerror}): set XDG_CACHE_HOME") from None
     return alias
 
 

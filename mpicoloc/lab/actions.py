@@ -49,7 +49,9 @@ def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
         if not 1 <= len(ends) <= 2 or not all(
             word.isascii() and word.isdigit() and len(word) < 6 for word in ends
         ):
-            raise UsageError(f"hosts {shown(text)}: {part!r} is not a host: write them like 0-3,6")
+            raise UsageError(
+                f"hosts {shown(text)}: {part!r} is neither a host nor a range: write, for example, 0-3,6"
+            )
         first, last = int(ends[0]), int(ends[-1])
         if not first <= last < n_hosts:
             raise UsageError(f"hosts {shown(text)}: this lab has the hosts 0 to {n_hosts - 1}, not {part}")
@@ -70,7 +72,7 @@ def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> li
     if placement not in PLACEMENTS:
         return placements.by_name(placement, tree, n_ranks, np.random.default_rng(0)).hosts.tolist()
     if n_ranks < len(on):
-        raise UsageError(f"{n_ranks} ranks do not reach {len(on)} hosts: name {n_ranks} with --hosts")
+        raise UsageError(f"{n_ranks} ranks cannot fill {len(on)} hosts: name {n_ranks} hosts with --hosts")
     if placement == "cyclic":
         return [on[rank % len(on)] for rank in range(n_ranks)]
     return [on[rank * len(on) // n_ranks] for rank in range(n_ranks)]
@@ -183,7 +185,7 @@ def execute(args: argparse.Namespace) -> int:
     command = flags.application(args.app, "command", "mpicoloc lab exec HOST [--] command [arguments]")
     lab = control.ask(args.name, "describe")
     if args.host not in lab["pids"]:
-        raise UsageError(f"no host {args.host!r} in lab {args.name}: it has h0 to h{lab['n_hosts'] - 1}")
+        raise UsageError(f"lab {args.name} has no host {args.host!r}: it has h0 to h{lab['n_hosts'] - 1}")
     return agent.execute(args.name, args.host, command)
 
 

@@ -26,7 +26,7 @@ def check_tools(what: str, tools: Mapping[str, str]) -> None:
     Raises `EnvironmentFault` if a tool is missing, or the caller is not root.
     """
     if os.geteuid() != 0:
-        raise EnvironmentFault(f"only root makes and ends a {what}: use sudo; then any user runs jobs in it")
+        raise EnvironmentFault(f"only root can make or end a {what}: use sudo; any user can run jobs in it")
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         packages = sorted({tools[tool] for tool in missing})
@@ -89,7 +89,7 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"name {name!r}: a lab's name has 1 to 40 letters, digits, dots, dashes, underscores"
+            f"lab name {name!r} is not valid: use 1 to 40 letters, digits, dots, dashes or underscores"
         )
     return name
 
@@ -130,7 +130,7 @@ def connected(what: str, name: str, *prefix: str) -> Iterator[socket.socket | No
         reason = (
             "is not root's" if isinstance(error, PermissionError) else f"does not answer ({error.strerror})"
         )
-        raise EnvironmentFault(f"{what} {name} {reason}: nothing is done to it") from None
+        raise EnvironmentFault(f"{what} {name} {reason}, so it was not touched") from None
     with peer:
         yield peer
 
@@ -151,7 +151,7 @@ def end(what: str, name: str, peer: socket.socket) -> bool:
     """
     first = agent.credentials(peer)[0]
     if first <= 1:
-        raise EnvironmentFault(f"this is a host of {what} {name}: end the lab from outside")
+        raise EnvironmentFault(f"this command runs inside {what} {name}: end the lab from outside")
     with contextlib.ExitStack() as stack:
         ends = []
         with contextlib.suppress(ProcessLookupError):
@@ -173,7 +173,7 @@ def end(what: str, name: str, peer: socket.socket) -> bool:
         for fd in ends:
             if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
                 raise EnvironmentFault(
-                    f"{what} {name} has not ended in {_END_S:.0f} s: look at process {first}"
+                    f"{what} {name} has not ended within {_END_S:.0f} s: check process {first}"
                 )
     return True
 
@@ -231,13 +231,13 @@ def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:
         found = [{key: link[key] for key in server.COUNTED} for link in before["links"]]
         is_whole = before.get("whole", True) is True
     except (AttributeError, KeyError, TypeError):
-        raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
+        raise DataError("not an output of `mpicoloc lab counters --json`: take a new one") from None
     if labs[0] != labs[1] or ends[0] != ends[1]:
-        raise DataError("the counters of another lab, or of an earlier one of this name: take new ones")
+        raise DataError("these are counters of another lab, or of an earlier lab of this name: take new ones")
     both = zip(found, now["links"], strict=True)
     numbers = [(old[key], link[key]) for old, link in both for key in server.COUNTED]
     if not is_whole or not all(isinstance(old, int) and 0 <= old <= new for old, new in numbers):
-        raise DataError("these are not an earlier state of the lab's counters: take them without --since")
+        raise DataError("these are not the totals at an earlier time: take new counters without --since")
     return found
 
 

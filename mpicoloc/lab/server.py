@@ -77,7 +77,7 @@ def topology(notation: str, rates: str) -> Topology:
     made = xgft.parse_xgft(notation, capacities[0] if len(capacities) == 1 else capacities)
     n_nodes = made.n_hosts + made.n_switches
     if n_nodes > MAX_NODES:
-        raise UsageError(f"{made} has {n_nodes} hosts and switches: a lab has {MAX_NODES} at most")
+        raise UsageError(f"{made} has {n_nodes} hosts and switches, but a lab has at most {MAX_NODES}")
     return made
 
 
@@ -300,7 +300,7 @@ def _batch(tool: str, pid: int | None, text: str) -> None:
     if done.returncode:
         said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
         raise EnvironmentFault(
-            f"{tool} refused: {said}; the kernel needs veth and sch_tbf (`modprobe -a veth sch_tbf`)"
+            f"{tool} failed: {said}; the kernel needs veth and sch_tbf (`modprobe -a veth sch_tbf`)"
         )
 
 
@@ -316,7 +316,7 @@ def _listen(name: str) -> socket.socket:
         listener.bind(agent.socket_name(name))
     except OSError:
         raise EnvironmentFault(
-            f"a lab {name!r} is up: end it with `mpicoloc lab down --name {name}`"
+            f"lab {name!r} is already up: end it with `mpicoloc lab down --name {name}`"
         ) from None
     listener.listen(128)
     return listener

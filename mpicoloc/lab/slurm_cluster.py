@@ -315,7 +315,7 @@ class Daemons:
                 return
             time.sleep(0.05)
         raise EnvironmentFault(
-            f"the daemons of Slurm do not come up in {READY_S:.0f} s: see {self.plan.folder}/log"
+            f"Slurm's daemons did not come up within {READY_S:.0f} s: see {self.plan.folder}/log"
         )
 
     def _states(self) -> list[str]:
@@ -386,11 +386,11 @@ def start(
     """
     checked(name)
     if not 1 <= n_nodes <= MAX_NODES:
-        raise UsageError(f"{n_nodes} nodes: give 1 to {MAX_NODES}")
+        raise UsageError(f"a Slurm lab has 1 to {MAX_NODES} nodes, got {n_nodes}")
     if not 1 <= n_cpus <= 1024:
-        raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
+        raise UsageError(f"a node has 1 to 1024 processors, got {n_cpus}")
     if memory_mib is not None and not 1 <= memory_mib <= 1 << 30:
-        raise UsageError(f"{memory_mib} MiB of memory per node: give 1 to {1 << 30}")
+        raise UsageError(f"a node has 1 to {1 << 30} MiB of memory, got {memory_mib}")
     control.check_tools("Slurm lab", TOOLS)
     plan = Plan(name, n_nodes, n_cpus, _free_ports(name, n_nodes + 1), spank, is_guarded, memory_mib)
     control.begin_lab("Slurm lab", "mpicoloc.lab.slurm_cluster", json.dumps(dataclasses.asdict(plan)))
@@ -408,7 +408,7 @@ def _free_ports(name: str, n: int) -> int:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("", port))
             return first
-    raise EnvironmentFault(f"ports {_PORTS[0]} to {_PORTS[-1]} are taken: end another Slurm lab")
+    raise EnvironmentFault(f"not enough free ports from {_PORTS[0]} to {_PORTS[-1]}: end another Slurm lab")
 
 
 def checked(name: str) -> str:
@@ -417,7 +417,7 @@ def checked(name: str) -> str:
     Raises `UsageError` if the name has characters that Slurm does not allow.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"name {name!r}: give 1 to 30 small letters, digits, dashes or underscores")
+        raise UsageError(f"name {name!r} is invalid: give 1 to 30 small letters, digits, dashes, underscores")
     return name
 
 

@@ -51,7 +51,7 @@ def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: C
     constraints contradict each other or the jobs.
     """
     if n_nodes < 1 or n_slots < 1:
-        raise UsageError(f"placing needs nodes and slots >= 1, got {n_nodes} and {n_slots}")
+        raise UsageError(f"the numbers of nodes and slots must be at least 1, got {n_nodes} and {n_slots}")
     if not jobs:
         raise UsageError("no job to place: give at least one")
     _check_room(jobs, n_nodes, n_slots)
@@ -64,8 +64,8 @@ def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: C
     largest = max((size for name, size in sizes.items() if name not in whole), default=0)
     if n_whole + max(n_shared, largest) > n_nodes:
         raise UsageError(
-            f"whole nodes: jobs with nodes of their own take {n_whole}, the others at least "
-            f"{max(n_shared, largest)} more, and there are {n_nodes}: give more nodes, or share them"
+            f"jobs with whole nodes take {n_whole} nodes, and the others at least "
+            f"{max(n_shared, largest)} more, but there are {n_nodes}: give more nodes, or let more jobs share"
         )
 
 
@@ -73,12 +73,13 @@ def _check_room(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int) -> None:
     large = next((job for job in jobs if job.n_nodes > n_nodes), None)
     if large is not None:
         raise DataError(
-            f"job {large.id!r} needs {counted(large.n_nodes, 'node')}, there are {n_nodes}: give more nodes"
+            f"job {large.id!r} needs {counted(large.n_nodes, 'node')}, but there are {n_nodes}: "
+            "give more nodes"
         )
     n_needed = sum(job.n_nodes for job in jobs)
     if n_needed > n_nodes * n_slots:
         raise DataError(
-            f"the jobs need {n_needed} slots, and {n_nodes} nodes with {n_slots} each have "
+            f"the jobs need {n_needed} slots, but {n_nodes} nodes with {n_slots} slots each have "
             f"{n_nodes * n_slots}: give more nodes or slots, or fewer jobs"
         )
 
@@ -88,7 +89,7 @@ def _check_names(sizes: dict[str, int], constraints: Constraints) -> None:
     named += [*constraints.at_most, *constraints.whole]
     unknown = next((name for name in named if name not in sizes), None)
     if unknown is not None:
-        raise UsageError(f"constraints name job {unknown!r}, which is not among the jobs")
+        raise UsageError(f"a constraint names job {unknown!r}, which is not among the jobs")
     for name, most in constraints.at_most.items():
         if not 1 <= most < math.inf:
             raise UsageError(f"the largest slowdown of job {name!r} must be at least 1, got {most}")
@@ -101,7 +102,7 @@ def _check_apart(sizes: dict[str, int], n_nodes: int, constraints: Constraints) 
         if sizes[one] + sizes[other] > n_nodes:
             raise UsageError(
                 f"jobs {one!r} and {other!r} cannot be kept apart: they need {sizes[one]} and {sizes[other]} "
-                f"nodes, and there are {n_nodes}"
+                f"nodes, but there are {n_nodes}"
             )
 
 
@@ -248,7 +249,7 @@ def of_model(
     unknown = next((name for name in names if name not in features), None)
     if unknown is not None:
         raise DataError(
-            f"nothing is known of program {unknown!r}: give a profile of it, or leave its jobs out"
+            f"the model does not know program {unknown!r}: give a profile of it, or leave its jobs out"
         )
     lost = getattr(pair_slowdowns(model, [features[name] for name in names]), end) - 1
     kinds = list(dict.fromkeys((job.program, job.n_nodes) for job in jobs))

@@ -352,13 +352,13 @@ def place(
         If the search found no placement that meets all constraints.
     """
     if objective not in OBJECTIVES:
-        raise UsageError(f"no objective {objective!r}; there are {', '.join(OBJECTIVES)}")
+        raise UsageError(f"unknown objective {objective!r}: choose one of {', '.join(OBJECTIVES)}")
     problem = problem_of("value")
     exact = search(problem, objective)
     found = exact if exact is not None else anneal(problem, rng, objective, settings)
     if found.n_broken:
         raise DataError(
-            f"no placement keeps all constraints: the best {'one' if exact else 'one found'} breaks "
+            f"no placement meets all constraints: the best {'one' if exact else 'one found'} breaks "
             f"{found.n_broken}; relax them, or give more nodes or slots"
         )
     value = abs(cost_of(found.slowdown, objective))

@@ -80,7 +80,7 @@ def family_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
         if f"is_{family}:{macro}" not in done.stdout:
             return family
     raise EnvironmentFault(
-        "this mpi.h is neither MPICH's, Open MPI's nor the standard ABI's: no library fits it"
+        "this mpi.h is not that of MPICH, Open MPI or the standard ABI: mpicoloc supports no other MPI"
     )
 
 
@@ -150,7 +150,7 @@ def include_dirs_of(mpicc: str) -> list[str]:
             words = shlex.split(done.stdout)
             return [word[2:] for word in words if word.startswith("-I")]
     raise EnvironmentFault(
-        f"{mpicc} shows no compile flags with --showme:compile or -show: is it an MPI compiler?"
+        f"{mpicc} prints no compile flags for --showme:compile or -show: is it an MPI compiler?"
     )
 
 
@@ -380,7 +380,8 @@ def build_plugin(
     header = Path(include or "/usr/include") / "slurm" / "spank.h"
     if not header.exists():
         raise EnvironmentFault(
-            f"{header} is not there: install libslurm-dev (slurm-devel), or name its folder with --include"
+            f"{header} does not exist: install libslurm-dev (slurm-devel), or name the folder that contains "
+            "slurm/ with --include"
         )
     compiler = shlex.split(os.environ.get("CC", "cc"))
     flags = [*_PLUGIN_FLAGS, *cflags, f"-I{csrc}", *([f"-I{include}"] if include else [])]
@@ -409,7 +410,7 @@ def plugstack_line(words: str | None) -> str | None:
     if plugin is None and words is not None:
         raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
     if plugin is None:
-        messages.note("without the plugin: `mpicoloc slurm build` makes it")
+        messages.note("the plugin is left out, as it was not built: run `mpicoloc slurm build`")
         return None
     return " ".join([plugin, *(words or "").split()])
 

@@ -357,9 +357,13 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
     name = os.fspath(path)
     struct = _STRUCT_OF_SUFFIX.get(os.path.splitext(name)[1])
     if struct is None:
-        raise DataError(f"{name} is not a file of mpicoloc: name a {', '.join(_STRUCT_OF_SUFFIX)} file")
+        raise DataError(
+            f"{name} is not a file of mpicoloc: its name must end in {' or '.join(_STRUCT_OF_SUFFIX)}"
+        )
     if len(content) < dtype(struct).itemsize:
-        raise DataError(f"{name} is cut short: {len(content)} bytes, a {struct} has {dtype(struct).itemsize}")
+        raise DataError(
+            f"{name} is truncated: it has {len(content)} bytes, a {struct} has {dtype(struct).itemsize}"
+        )
     record: np.void = np.frombuffer(content, dtype=dtype(struct), count=1)[0]
     found = (int(record["magic"]), int(record["abi_version"]))
     if found != (lib.MC_MAGIC, lib.MC_ABI_VERSION):
@@ -370,7 +374,7 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
     # Without this check a struct that grew without a new version would be misread.
     n_events = int(record["n_events_max"]) if struct == "mc_segment" else 0
     if int(record["size_bytes"]) != ffi.sizeof(struct) + n_events * ffi.sizeof("mc_event"):
-        raise DataError(f"{name} has structs of another size: install mpicoloc again, all parts at once")
+        raise DataError(f"{name} has structs of an unexpected size: install all parts of mpicoloc again")
     return record
 
 

@@ -112,7 +112,9 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
         if status == lib.MC_E_GONE:  # the keeper's agent has just started
             status = lib.mc_agent_watch(out, key.encode(), KEEPER_WITHIN_NS)
     if status != lib.MC_OK:
-        raise EnvironmentFault(f"node agent of {job_id} cannot start (status {status}): see `mpicoloc check`")
+        raise EnvironmentFault(
+            f"the node agent of job {job_id} cannot start (status {status}): see `mpicoloc check`"
+        )
     try:
         yield Agent(out[0])
     finally:
