@@ -43,7 +43,7 @@ DRIFT = 50e-6
 UNKNOWN_NS = 1 << 60
 _END = 0
 _LOOK_S, _LOOKS = 0.00003, 700
-"""Time between two polls, and number of polls; together longer than between two steps of a coordinator."""
+"""Time between two polls, and number of polls; together they outlast a step of a coordinator."""
 _NAP_S = 0.0005
 
 OffsetSteps = Generator[None, None, "Offset"]
@@ -99,7 +99,7 @@ def _measure(comm: MPI.Comm, other: int) -> Generator[None, None, None]:
         if i >= N_MIN:
             if best.error_ns <= GOOD_NS:
                 break
-            time.sleep(_NAP_S)  # a process that delayed the messages may be gone then
+            time.sleep(_NAP_S)  # by then, a process that delayed the messages may be gone
     comm.Send(array.array("q", [_END, 0]), other, TAG)
     comm.Send(array.array("q", [best.offset_ns, best.error_ns]), other, TAG)
 
@@ -137,16 +137,16 @@ DEAF_NS = 10_000_000_000
 """Time before the next question if an agent did not answer: it is stopped, or has no board."""
 CLOCKS_EVERY_NS = 4_000_000_000
 CLOCKS_PART = 50
-"""Clocks are measured in at most 1 / this part of the time."""
+"""At most 1 / `CLOCKS_PART` of the time is spent on measuring clocks."""
 CLOCKS_AHEAD_NS = 5_000_000_000
 """Usual time from the agreement on a shutter to its begin."""
 SLACK_NS = 300_000_000
-"""Time allowed for one agreement at first; it is doubled each time that it was too short."""
+"""Time allowed for an agreement at first; it is doubled whenever it was too short."""
 MOST_SLACK_NS = 10_000_000_000
 BOUNDS_IN_SHUTTER = 8
 """Least ratio of a shutter's length to the largest difference of clocks."""
 MOST_LENGTHENING = 4
-"""Largest factor by which that lengthens a shutter; beyond it none is taken until clocks are better."""
+"""Largest factor by which this ratio lengthens a shutter; if more is needed, no shutter is taken."""
 
 _COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
 Steps = Generator[None, None, Any]
@@ -163,9 +163,9 @@ class Offer(NamedTuple):
     now_ns: int = 0
     bound_ns: int = 0
     max_ns: int = 0
-    """The longest shutter that the node obeys."""
+    """Length of the longest shutter that this node accepts."""
     verdict: int = 0
-    """Verdict on the last shutter on this node; `elsewhere`: none took place, the agreement came too late."""
+    """Verdict on this node's last shutter; `elsewhere` if it was dropped as the agreement came too late."""
     is_clock_old: int = 0
     """Whether clocks must be measured again; set by the first coordinator only, which measures the others."""
     bubble: int = 0
@@ -212,7 +212,8 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     if duration_ns > min(MOST_LENGTHENING * wanted_ns, *(offer.max_ns for offer in offers)):
         return None
     period_ns = max(offer.period_ns for offer in offers)
-    # As often as the job's turn comes on the fullest node, less often if the shutter must be longer there.
+    # A shutter is taken as often as it is the job's turn on the node with most jobs, or less often if the
+    # shutter must be longer.
     turn_ns = max(
         offer.n_jobs * offer.period_ns * duration_ns // max(offer.duration_ns, 1) for offer in offers
     )
@@ -312,7 +313,7 @@ class Agreement:
             i += 1
 
     def _resign(self) -> Steps:
-        """Complete the collective calls that the others wait for, and tell them that it is over."""
+        """Complete the collective calls that the others wait for, and tell them that shutters end."""
         if self._next == "clocks":
             yield from offset(self._comm)
         if self._next == "vote":
@@ -380,7 +381,7 @@ class Agreement:
             yield
 
     def _all_gather(self, numbers: Iterable[int]) -> Steps:
-        """The numbers of all coordinators, a row each."""
+        """The numbers of all coordinators, one row per coordinator."""
         mine = array.array("q", numbers)
         everybody = array.array("q", bytes(8 * len(mine) * self._comm.Get_size()))
         request = self._comm.Iallgather(mine, everybody)

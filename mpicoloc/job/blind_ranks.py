@@ -15,12 +15,12 @@ from mpicoloc.job.processes import DAEMONS, stat
 from mpicoloc.pmpi import contract
 
 PAST = "past"
-"""Suffix of the job's empty file that says that a rank opened a second MPI by dlmopen
+"""Suffix of the empty file by which a rank announces that it opened a second MPI by dlmopen
 (`mc_announce_trouble`)."""
 PATIENCE_S = 3.0
-"""A process that has MPI but not the library loaded for this time, s, is a rank and not a script's tool."""
+"""A process with MPI but without the library for this time, s, is a rank, not a tool of a script."""
 FOREIGN_PATIENCE_S = 15.0
-"""The same for processes of another user, whose libraries are not visible."""
+"""The same time for processes of another user, whose libraries are not visible."""
 _LIBRARY = b"/libmpicoloc-"
 _SHMEM = b"/liboshmem.so"
 _MPI = re.compile(rb"/lib(p?mpi|mpich)(_abi|\.so)")
@@ -76,7 +76,7 @@ def look(pid: int) -> str:
 
 
 def _contains_mpi(program: str) -> bool:
-    """Whether MPI is linked statically: its messages contain the names of its functions."""
+    """Whether MPI is linked statically: then the program contains MPI's messages, with function names."""
     with open(program, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
         return image.find(b"MPI_Init") >= 0
 
@@ -90,7 +90,7 @@ class Lookout:
         self._since_s: dict[str, float] = {}
 
     def check(self, found: Mapping[int, int]) -> None:
-        """Look at these processes, given with their parents; call it as often as the rank check runs.
+        """Look at these processes, given with their parents; to be called at every check of the ranks.
 
         Raises `EnvironmentFault` if the job must be ended.
         """
@@ -142,7 +142,8 @@ def end_all() -> None:
     while new := [pid for pid in processes() if pid not in found]:
         _signal(new, signal.SIGSTOP)
         found += new
-    # Children first: when the first rank ends, the launcher ends this process.
+    # Signal children before parents: when the first rank ends, the launcher ends this process, which could
+    # then signal no others.
     _signal(found[::-1], signal.SIGTERM)
     _signal(found[::-1], signal.SIGCONT)
 

@@ -133,13 +133,13 @@ def _let_go(kept: int) -> None:
 
 POLL_MS = 20
 LOOK_S = 0.01
-"""Time after which the launcher has certainly looked for ended ranks once a process closed its output, s."""
+"""Time, s, within which the launcher is sure to look for ended ranks after a process closed its output."""
 TROUBLES = {
     "forked": "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended",
     "partitioned": "a rank uses partitioned communication, which makes Open MPI wait for all ranks, "
     f"including the coordinator: {blind_ranks.ENDED}",
 }
-"""Empty files of the job (`mc_announce_trouble`), and why the job is ended if one exists."""
+"""Suffixes of empty files (`mc_announce_trouble`), and why the job is ended if such a file exists."""
 TAG = "mpicoloc"
 """String tag with which the shim creates a communicator from its own session."""
 
@@ -174,7 +174,7 @@ class Membership:
         if self._is_announced("session"):
             self._join_session()
         else:
-            self._join_world()  # also if no file could be made: most applications use MPI_Init
+            self._join_world()  # the choice even if no file could be created: most applications use MPI_Init
 
     def look(self) -> None:
         """Join MPI_COMM_WORLD if the application, which began with a session, now calls MPI_Init.
@@ -378,7 +378,7 @@ def _remove_marks(key: str) -> None:
 
 
 def _tell_reason(why: str) -> None:
-    """Print why there is no profile, and delete the mark, so that `mpicoloc run` does not print it again."""
+    """Print why there is no profile, and delete the marker file, so that `mpicoloc run` does not."""
     print_to_stderr(why)
     with contextlib.suppress(OSError):
         os.unlink(os.environ.get(config.REASON_ENV, ""))
@@ -538,7 +538,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> node_agent.Agent | Wat
 
 
 def _wait_for_segments(key: str) -> str | None:
-    """The job's id, from the first segment on this node. None: no rank has a segment, and one said why."""
+    """The job's id, from the first segment on this node. None: there is none, and a rank said why."""
     started_s = time.monotonic()
     while time.monotonic() < started_s + SEGMENTS_WITHIN_S and not init_barrier.any_is_off(key):
         for head in contract.segment_heads(key):

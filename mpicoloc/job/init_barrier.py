@@ -17,10 +17,10 @@ OFF = "off"
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
-"""A rank that has not reached `mpicoloc.wrap` by then is taken to have ended, after `GONE_FOR_S` more."""
+"""Time limit, s, for a rank to reach `mpicoloc.wrap`; `GONE_FOR_S` later it counts as ended."""
 GONE_FOR_S = 2.0
 CONNECT_S = 1.0
-"""Time for ranks to load MPI and connect to the launcher; Open MPI 4's may hang if one dies before that."""
+"""Time for ranks to load MPI and connect to the launcher; Open MPI 4's may hang if a rank dies earlier."""
 LEFT_POLL_S = 1e-3
 WORD_WITHIN_S = 1.0
 """Longest time between a rank's creation of its announcement file and the write to it."""

@@ -75,7 +75,7 @@ _BINDING = {"bind-to", "cpu-set", "cpu-list"}
 _HOSTS = {"host", "H", "hostfile", "machinefile"}
 """Flags of Open MPI, without dashes: for mapping ranks, binding them, and naming nodes."""
 _ROOM = {"map-by": ("subscribe", ":OVERSUBSCRIBE"), "bind-to": ("overload", ":overload-allowed")}
-"""By flag: text by which its value already allows or forbids one more rank, and the text that allows it."""
+"""For each flag: text in a value that already allows or forbids one more rank; text that allows it."""
 
 
 class Launcher(NamedTuple):
@@ -194,7 +194,7 @@ def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> 
 
 
 def _word_with_room(flag: str, word: str) -> str:
-    """A user's word, which follows `flag`, with room for the coordinator."""
+    """The user's value of `flag`, extended to leave room for the coordinator."""
     name, equals, value = word.partition("=")
     if not (equals and name.startswith("-")):
         name, value = flag, word

@@ -92,7 +92,7 @@ def _is_old_board_over(path: str) -> bool:
     """Whether an old board has no living job, independent of its version's layout.
 
     A slot holds its agent's process, encoded as by `mc_board_owner`, and the time of the last sign of life.
-    So the board is over if no word of the file can be such a time or process.
+    So the board has no living job if no word of the file can be such a time or process.
     """
     with contract.open_shared(path) as file:
         content = file.read(_BOARD_BYTES_MAX)

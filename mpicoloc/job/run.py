@@ -271,7 +271,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _note_alone(unshared: str, n_nodes: int) -> None:
-    """Say why a job has no coordinator; only on several nodes this prevents a slowdown."""
+    """Say why a job has no coordinator; its slowdown is lost only if it runs on several nodes."""
     say, loss = (messages.note, ", so no slowdown is measured") if n_nodes > 1 else (messages.detail, "")
     say(f"{unshared}: the job has no coordinator{loss}")
 
@@ -300,7 +300,8 @@ def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
 def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
     """Check before the job runs that its topology can be read.
 
-    A bad one is an error if given by flag; if it comes from the site's environment, it is only noted.
+    A topology that cannot be read is an error if given by flag; if it comes from the site's environment, a
+    note says so.
     """
     if config.get("network.topology", env) is None:
         return

@@ -35,7 +35,7 @@ Row = dict[str, Any]
 def only_one(folder: str, what: str) -> Iterator[bool]:
     """Lock a folder of rows against other sweeps; the folder is created if needed.
 
-    Result: whether the lock holds: some shared file systems have no locks. Raises `EnvironmentFault` if
+    Result: whether the folder is locked; some shared file systems have no locks. Raises `EnvironmentFault` if
     another process holds the lock, or the folder cannot be created.
     """
     try:
@@ -121,7 +121,7 @@ ROWS = "rows.jsonl"
 """File in a sweep's folder with one row for each finished case."""
 TABLE = "sweep.parquet"
 UNSET = "none"
-"""The value that leaves a flag out."""
+"""The value of a sweep that stands for no flag."""
 
 Actions = dict[str, argparse.Action]
 """Flags by name, without the dashes."""

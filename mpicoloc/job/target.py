@@ -114,8 +114,8 @@ _UNSHARED = {
     "partitioned communication": (b"mpi_psend_init", b"mpi_precv_init"),
     "sessions": (b"mpi_session_init",),
 }
-"""Features for which Open MPI 5 and 6 use a copy of the real world, with the functions that start them, in
-lower case, which also match Fortran's names."""
+"""Features for which Open MPI 5 and 6 use a copy of the real world, each with the functions that start it.
+Names are in lower case, so that they also match Fortran's."""
 
 
 def _unshared(linked: elf.Linked, library_path: str) -> str:
@@ -315,7 +315,7 @@ def _started_by(command: Sequence[str]) -> str | None:
 
 
 def _text_of(script: str) -> str:
-    """The beginning of a text file; empty if it is a program or cannot be read."""
+    """The beginning of a script; empty if the file is binary or cannot be read."""
     try:
         with elf.open_regular(script) as opened:
             text = opened.read(_SCRIPT_BYTES).decode(errors="replace")
@@ -334,7 +334,7 @@ def _refuse(file: str, program: str) -> None:
 
 
 def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
-    """The MPI that an interpreter will load later: of the launcher's family, where mpi4py would look."""
+    """The MPI that an interpreter will load: the first of the launcher's family where mpi4py looks."""
     extension = _mpi4py_extension(program)
     linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
     if linked is not None and family in (None, linked.abi):
@@ -352,7 +352,7 @@ def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) ->
 
 
 def _launcher_prefix() -> list[str]:
-    """Installation prefix of the launcher that started this process, which has its MPI; else empty."""
+    """Installation prefix of the launcher that started this process and of its MPI; empty if unknown."""
     try:
         launcher = os.readlink(f"/proc/{os.getppid()}/exe")
     except OSError:

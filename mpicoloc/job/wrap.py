@@ -41,7 +41,7 @@ _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstep
 
 
 class Place(NamedTuple):
-    """This rank's position among the ranks of its node. Launcher None: the program was started by hand."""
+    """This rank's position among the ranks of its node. `launcher` None: started by hand."""
 
     launcher: str | None
     local_rank: int

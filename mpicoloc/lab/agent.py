@@ -21,8 +21,8 @@ import sys
 _PREFIX = "mpicoloc-lab/"
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 PYTHON_ENV, AGENT_ENV = "MPICOLOC_LAB_PYTHON", "MPICOLOC_LAB_AGENT"
-"""Variables with the caller's interpreter and this file, for launchers. The lab's owner may have files that
-other users cannot read."""
+"""Environment variables that name the caller's interpreter and copy of this file to launchers, because other
+users may be unable to read those of the lab's owner."""
 _PATIENCE_S = 20
 CREDENTIALS = struct.Struct("iII")
 GONE = 255

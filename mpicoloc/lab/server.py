@@ -42,7 +42,7 @@ MTU_BYTES = 1500
 COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
 """Counters of each link: traffic upwards and downwards."""
 _MIN_BURST_BYTES = 128 * 1024
-"""Larger than the 64 KiB that the kernel may pass on as one packet."""
+"""Must be larger than the 64 KiB that the kernel may send as one packet."""
 _BURST_S = 0.001
 _QUEUE_S = 0.05
 _MIN_QUEUE_BYTES = 4 * 1024 * 1024
@@ -366,7 +366,7 @@ def _receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _run(lab: Lab, peer: socket.socket, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Run the command of a request and wait for it. If the caller goes away, terminate and then kill it."""
+    """Run the command of a request and wait for it. It ends, or is killed, if the caller ends."""
     if request["host"] not in lab.pids:
         return {"error": f"lab {lab.name} has no host {request['host']}, but h0 to h{lab.tree.n_hosts - 1}"}
     child = os.fork()

@@ -35,8 +35,8 @@ PARTITIONS = {
     "whole": "Default=YES OverSubscribe=EXCLUSIVE",
     "shared": "Default=NO OverSubscribe=FORCE:2 PriorityTier=10",
 }
-"""One job per node (the default), or up to two jobs per core. The second partition has priority: a partner
-that the scheduler considered only after the jobs that wait for whole nodes would start too late."""
+"""`whole` runs one job per node (the default), and `shared` up to two jobs per core. The scheduler considers
+`shared` first: otherwise a partner would start too late, after the jobs that wait for whole nodes."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def has_pmix() -> bool:
 
 def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
     """Texts of ``slurm.conf`` and of the files it refers to, by name, for a release of Slurm."""
-    # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount. Older releases require one.
+    # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount. Older releases require such a
+    # plugin.
     groups = "disabled" if release >= (24, 5) else "cgroup/v1"
     return {
         "slurm.conf": _slurm_conf(plan),
@@ -149,7 +150,7 @@ function slurm_job_modify(job, record, partitions, uid)
 end
 """
 """Job-submit plugin of a site that pairs jobs: users cannot put jobs into the partition for sharing. Jobs
-with --exclusive get a foreign AdminComment, so the pairing service leaves them alone."""
+with --exclusive get a foreign AdminComment, so the pairing service ignores them."""
 
 
 _SLURM_CONF = """ClusterName={name}
@@ -195,7 +196,7 @@ def _slurm_conf(plan: Plan) -> str:
     last = plan.n_nodes
     select = "CR_Core"
     if plan.memory_mib:
-        # Jobs that request no memory get half a node's, or nobody could share with them.
+        # Jobs that request no memory get half of a node's, so that another job can share the node.
         select = f"CR_Core_Memory\nDefMemPerCPU={max(plan.memory_mib // (2 * plan.n_cpus), 1)}"
     return _SLURM_CONF.format(
         name=plan.name,

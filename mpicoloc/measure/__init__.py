@@ -1,1 +1,2 @@
-"""From the records of shutters to a slowdown with its interval: one module for each meter. Pure functions."""
+"""Estimates of a slowdown and its interval from the records of shutters: one module for each meter. Pure
+functions."""

@@ -17,22 +17,22 @@ MIN_SHUTTERS = 30
 MIN_COVERAGE_FRAC = 0.8
 """Below this coverage the slowdown may be that of one phase of the program."""
 LARGE_SLOWDOWN = 1.10
-"""Repeated runs of a program can differ by nearly as much."""
+"""Repeated runs of a program can differ by nearly 10 %."""
 SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
-"""Runs of one program differ by as much even without co-runners."""
+"""Runs of one program differ by this much even without co-runners."""
 MIN_MIGRATIONS_PER_S = 100.0
 """Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so this many may cost 2 to 5 % of the time."""
 _ONE_THREAD_CPU = 1.1
 """Largest ratio of processor time to wall time at which a rank is taken to have one busy thread."""
 MOSTLY_MPI_FRAC = 0.75
-"""From here on half of the ranks would take at most 1.25 times as long, at two thirds of the price."""
+"""From this part on, half of the ranks would take at most 1.25 times as long, at two thirds of the price."""
 HALF_MPI_FRAC = 0.5
-"""Below it, waiting for the slowest rank cannot be most of the time."""
+"""Below this part, waiting for the slowest rank cannot be most of the time."""
 EVEN_FRAC, UNEVEN_FRAC = 0.8, 0.5
 """Mean computation of the ranks over the longest: above the first the load is even, below the second most
 ranks wait."""
 MIN_RANKS = 4
-"""Half of fewer ranks would hardly be a parallel program."""
+"""With fewer ranks, half of them would hardly be a parallel program."""
 
 
 def advice(profile: Profile) -> tuple[str, ...]:
@@ -202,7 +202,8 @@ def _whole_nodes(profile: Profile, alone_s: float) -> str:
 
 
 def _balance(profile: Profile) -> float | None:
-    """Mean over longest computation of the ranks; None for few ranks, or if others may have delayed some."""
+    """Mean computation of the ranks over the longest; None for few ranks, or if jobs may have delayed
+    some."""
     found, comp_ns = profile.interference, profile.tables["ranks"]["comp_ns"]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
     is_delayed = delay_frac is None or delay_frac >= processor.NOTABLE_FRAC

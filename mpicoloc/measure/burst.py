@@ -1,4 +1,4 @@
-"""The matched estimate: cycles (a burst and the call after it) with co-runners against the same ones without.
+"""The matched estimate: compares cycles (a burst and the call after it) with co-runners and without.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -26,9 +26,9 @@ from mpicoloc.core.units import counted
 MIN_STRATUM = 30
 """Solo time, in co-run durations, that a kind of cycle needs for a stratum of its own."""
 MIN_SEEN = 8
-"""Solo completions that it also needs, because one long wait of a short cycle is not enough evidence."""
+"""Solo completions that such a kind also needs: one long wait of a short cycle is not enough evidence."""
 MIN_UNCUT = 0.1
-"""The uncut cycles of a kind are not typical if they are less than this part of its cycles."""
+"""If less than this part of the cycles of a kind is uncut, the uncut ones are not typical."""
 N_OCTAVES = 64
 """Other kinds are pooled by octaves of duration, so that long cycles do not outweigh short ones."""
 
@@ -180,7 +180,8 @@ def strata_of(cells: Cells, scope: NDArray[np.int64] | None = None) -> Strata:
     # If shutters cut nearly all cycles, only the short ones are uncut.
     mean_uncut_s = np.where(n_uncut > MIN_UNCUT * n, mean_uncut_s / np.maximum(n_uncut, 1.0), np.nan)
     octave = np.clip(np.log2(np.maximum(mean_corun_s, 1e-9)) + N_OCTAVES // 2, 0, N_OCTAVES - 1)
-    # By the completions expected in the solo time: a threshold on those seen would select lucky samples.
+    # Select by the completions expected in the solo time: a threshold on those seen would favour lucky
+    # samples.
     own = (
         known
         & (cells.solo_s.sum(axis=1) >= MIN_STRATUM * mean_corun_s)
@@ -401,7 +402,7 @@ def pooled_slowdowns(
     prior = np.where(strata.is_own & (n_done > 0) & (n_usual > 0), 0.0, worth)
     solo_s = strata.by_scope(x_corun * (prior / mean + n_usual) / (prior + n_done))
     whole_s = strata.by_scope(x_corun)
-    # By the completions expected, not by those seen: a threshold on what was seen would select lucky samples.
+    # Select by the completions expected: a threshold on those seen would favour lucky samples.
     assumed_s = strata.by_scope(x_corun * prior / np.maximum(prior + n_usual * mean, 1e-300))
     return PooledSlowdowns(whole_s / solo_s, assumed_s / whole_s)
 
@@ -409,9 +410,9 @@ def pooled_slowdowns(
 def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) -> tuple[Floats, Floats]:
     """Solo time of each replicate and kind, and the work done in it, in seconds of co-run time.
 
-    With `cut_weight` 0, these are all time in windows, and all cycles that ended there. With 1, they are
-    the time from the begin of the pause on of the cycles that ended in shutters, and the work that these had
-    left by then. Weights between 0 and 1 mix both.
+    With `cut_weight` 0, these are all time in windows, and all cycles that ended there. With 1, they are, for
+    the cycles that ended in shutters, the time since the pause began and the work that was left then. Weights
+    between 0 and 1 mix both.
     """
     all_s = np.maximum(cells.solo_s - edge_correction(cells, strata.mean_corun_s, window_s), 0.0)
     of_kind = np.where(np.isnan(strata.mean_uncut_s), 0.0, cut_weight)
@@ -478,7 +479,7 @@ def _settle_frac(groups: Cells, window_s: float) -> float:
 
 
 def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[float, float]:
-    """The weight for the time that cut cycles had taken before their shutter, and the least half interval.
+    """The weight for the time that cut cycles took before their shutter, and the least half width.
 
     If cycles of a kind are alike, that time tells exactly how much work is left. If they differ, it is
     noise. So the weight with the smallest spread is used if its gain is large enough. The smallest of several

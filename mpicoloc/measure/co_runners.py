@@ -13,8 +13,8 @@ from mpicoloc.measure.meter_choice import pass_ns
 MIN_SHUTTERS = 6
 """Least number of shutters for an estimate."""
 MAX_HALF_WIDTH = 0.15, 0.5
-"""Slowdowns with wider intervals are not reported: largest half width as a constant, plus a part of
-abs(slowdown of the job - 1)."""
+"""Largest half width of the interval of a reported slowdown: a constant, plus a part of abs(slowdown of the
+job - 1)."""
 METHOD = "partial"
 _VALID, _PARTIAL = VERDICTS.index("valid"), VERDICTS.index("partial")
 

@@ -101,14 +101,14 @@ def over(a: Floats, b: Floats | float) -> Floats:
 
 
 DURING_WEIGHT = 24.0
-"""Weight of time in shutters relative to time in the windows before them, in the fit of weights."""
+"""Weight of time in shutters relative to time in the windows before them, in the fit of place weights."""
 RIDGE = 3e-3
 """Added to the variance of each place's pace, whose mean is 1, so that a fit to few windows does not give
 all weight to one place."""
 N_ROUNDS = 5
-"""Iterations: the speed in shutters and the weights depend on each other."""
+"""Number of iterations: the speed in shutters and the weights depend on each other."""
 N_FAR_ROUNDS = 3
-"""Iterations: the speed in shutters and the far time per pass depend on each other."""
+"""Number of iterations: the speed in shutters and the far time per pass depend on each other."""
 MAX_SPEED = 10.0
 """Bound on the ratio of the speeds in and before shutters, and on its inverse, in the fit of far time."""
 MIN_WATCHED_FRAC = 0.3
@@ -116,8 +116,8 @@ MIN_WATCHED_FRAC = 0.3
 MIN_TIME_FRAC = 0.1
 """Least part of a window that remains after the time that counting took is subtracted."""
 MIN_NEAR_FRAC = 0.25
-"""The pace of a window does not count if a smaller part of it is near counted places: code that samples do
-not find near the places may pass them."""
+"""The pace of a window is ignored if a smaller part of the window is near counted places: the rest of the
+code may pass them unseen by samples."""
 DURING = len(BEFORE_WINDOWS)
 """Index of the window inside the shutter in `COUNT_WINDOWS`."""
 IS_DURING = np.arange(len(COUNT_WINDOWS)) == DURING
@@ -277,8 +277,8 @@ MIN_COMMON_FRAC = 0.5
 MIN_STRATUM = 6
 """Least number of shutters in a stratum."""
 MAX_PACE = 2.5
-"""A window does not count if its pace is larger by this factor than the median pace in shutters, and than
-that on the other side of its own shutter's begin."""
+"""A window is ignored if its pace is larger by this factor than both the median pace in shutters and the pace
+on the other side of its own shutter's begin."""
 MAX_WAITED_FRAC = 0.1
 """A shutter is crowded if threads waited for a processor for more than this part of it."""
 
@@ -496,10 +496,10 @@ def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]
 def _is_credible(found: Floats, counts: Counts) -> Flags:
     """Whether each window is not much faster than most shutters, or than the other side of its own shutter.
 
-    Code that samples do not find near the places may pass them and feign a high pace. The program itself can
-    hardly be so much faster than alone, except in a fast phase, which both sides show. The reference is the
-    median of shutters, not of windows before them: jobs that take turns on processors run at full speed in
-    some of these windows and stand still in others.
+    Code that samples do not find near the places may pass them, so the pace seems too high. The program
+    itself can hardly be so much faster than alone, except in a fast phase, which both sides show. The
+    reference is the median of shutters, not of windows before them: jobs that take turns on processors run at
+    full speed in some of these windows and stand still in others.
     """
     found = np.nan_to_num(found)
     alone = found[:, DURING][counts.is_near[:, DURING] & ~counts.is_crowded]
@@ -518,7 +518,7 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
 MIN_CORUN_SHUTTERS = 8
 """Least number of shutters with known bytes for which the paces of a stratum are corrected."""
 MIN_T = 3.0
-"""Least slope, in standard errors, that is used: of paces over bytes per second, of far time over passes."""
+"""Least slope, in standard errors, that is used: of paces over bytes per s, or of far time over passes."""
 _WINDOW, _SINCE = 0, 1
 
 
@@ -599,7 +599,7 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSl
 
 
 def half_width(found: Estimate | None) -> float:
-    """Half the interval in the logarithm, by which estimators are compared; infinite without an estimate."""
+    """Half width of the interval in the logarithm, to compare estimators; infinite without an estimate."""
     return float(np.log(found.high / found.low)) / 2 if found is not None and found.low > 0 else np.inf
 
 
@@ -649,9 +649,9 @@ def _estimate(found: Paces) -> PhaseSlowdown:
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     """Slowdown far from counted places over slowdown near them: logarithm and its standard error.
 
-    If the far time is slowed more, its share is smaller in shutters. A window that is all near or all far
-    shows nothing of this: `within` is 0 if all windows are so, 1 if all have the same shares. The result is
-    weighted against `prior`, the standard error of the assumption that both are slowed alike.
+    If the far time is slowed more, its share is smaller in shutters. A window that is entirely near or far
+    does not show this: `within` is 0 if all windows are like that, 1 if all have the same shares. The result
+    is weighted against `prior`, the standard error of the assumption that both are slowed alike.
     """
     near_s, far_s = (_by_instant(times, found.instant) for times in (found.near_s, found.far_s))
     n = len(near_s)
@@ -708,7 +708,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
 
 
 def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean pace before the shutters and in them, by stratum, each with the error that each shutter adds."""
+    """Mean pace of each stratum before and in shutters, each with the error that every shutter adds."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
     is_good = found.is_good[used]
     is_free = is_good[:, 1] & ~found.crowded[used]

@@ -10,7 +10,7 @@ from mpicoloc.core.profile import Estimate, Floats, Table, valid_shutters
 MIN_SHUTTERS = 8
 """Least number of blocks for an estimate."""
 DELTA = 0.05
-"""Largest difference of IPC before and after a shutter in Algorithm 4."""
+"""Largest difference between the IPC before and after a shutter in Algorithm 4."""
 MAX_ENDS_APART = 3.0
 """Largest mean difference of the windows before and after shutters that may be chance, in standard errors."""
 N_REPLICATES = 1000
@@ -94,8 +94,8 @@ def progress(instructions: Floats, *, rng: np.random.Generator) -> Estimate | No
     suffers either. IPC shows only the first.
 
     On shared processors the scheduler favours co-runners after the shutter, because they have just rested. So
-    windows after shutters are replaced by those before if both differ by more than `MAX_ENDS_APART` standard
-    errors.
+    windows after shutters are replaced by those before if the two differ by more than `MAX_ENDS_APART`
+    standard errors.
     """
     if _differ(instructions[:, 0], instructions[:, 2]):
         instructions = instructions[:, [0, 1, 0]]
@@ -144,8 +144,8 @@ def filtered(ipc: Floats, *, delta: float = DELTA, rng: np.random.Generator) -> 
     Notes
     -----
     Breslow et al. 2013, Algorithm 4. It selects blocks whose IPC rose in the shutter, so noise alone makes
-    the estimate of a job without interference exceed 1. Therefore the profile has the unfiltered estimate,
-    too.
+    the estimate of a job without interference exceed 1. Therefore the profile also has the unfiltered
+    estimate.
     """
     return _ratio(ipc[passes(ipc, delta)], "ipc-filtered", rng)
 

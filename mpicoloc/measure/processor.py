@@ -15,9 +15,9 @@ from mpicoloc.core.units import counted, ends
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""
 ALONE_WORDS = "1 (no co-runner under mpicoloc)"
-"""That slowdown in words: it was not measured, and processes without mpicoloc may have been there."""
+"""Text for that slowdown, which is not measured: processes without mpicoloc may have run as well."""
 NOTABLE_FRAC = 0.05
-"""Run delay, as part of the time ready to run, from which on a profile gets a note. Kernel threads and
+"""A profile gets a note if its run delay is at least this part of the time ready to run. Kernel threads and
 daemons take the processor from every job now and then, and runs of one program differ by some per cent
 anyway. A process that shares its processor with one other loses half of the time."""
 MIN_SHUTTERS = 3

@@ -84,7 +84,7 @@ class Difference:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the runs do not scatter at all: counts are often the same in every run."""
+        """Whether there is no scatter: counts are often the same in every run."""
         return self.error < 1e-12
 
     @property

@@ -303,7 +303,7 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""Cost of a broken constraint over that of the most disturbed job: more than one move can gain."""
+"""Cost of a broken constraint, as a multiple of that of the most disturbed job: no move gains as much."""
 SAME = 1e-12
 """Smaller relative differences between slowdowns are rounding errors."""
 WORST_POWER = 16.0
@@ -465,22 +465,23 @@ class Replicas:
 
 
 N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
-"""Exchanges for each slot, divided among replicas, and the least number for each replica."""
+"""Exchanges for each slot, divided among the replicas, and the least number that a replica gets."""
 COLD_FRAC = 1e-3
 """The last temperature as a fraction of the first, which is the mean change of cost by random exchanges."""
 DESCENT_FRAC = 0.2
-"""Last fraction of the steps, which accept only exchanges that do not raise the cost."""
+"""Fraction of the steps, at the end, in which no exchange that raises the cost is accepted."""
 MAX_REPLICAS = 64
 LEAST_TEMPERATURE = 1e-6
 LEAST_WIDTH = 4
-"""Least exchanges drawn at a time for a replica: in a small problem most are impossible or share jobs."""
+"""Fewest exchanges drawn at a time per replica: in a small problem most are impossible or share jobs."""
 SHOWN_STEPS = 2000
 """Stages with more steps show progress."""
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """Its fraction of all steps, relative initial temperature, and steps in two that exchange whole jobs."""
+    """A stage: fraction of all steps, relative initial temperature, and how many of 2 steps move whole
+    jobs."""
 
     part: float
     heat: float

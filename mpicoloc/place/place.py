@@ -75,7 +75,7 @@ def _placements(
     n_slots: int,
     steps: Iterator[int],
 ) -> Iterator[list[tuple[int, ...]]]:
-    """Every choice of `n_nodes` groups, in order from `first`, that holds the nodes `left` of each job."""
+    """Every choice of `n_nodes` groups, in order from `first`, that gives each job its `left` nodes."""
     if next(steps) > MAX_STEPS:
         raise _TooMany
     if n_nodes == 0:
@@ -118,12 +118,12 @@ class _JobClasses:
 def lower_bound(problem: Problem, objective: str = "sum") -> float:
     """A bound that no placement beats: the least sum or worst slowdown, or the largest speed-up.
 
-    The unknowns are the numbers of slots beside jobs of each kind that hold jobs of each other kind. Each
-    occupied slot has n_slots - 1 others on its node; the number of empty slots limits how many of these are
-    empty. A job's cost is at least (1) the largest convex function below its curve, at the mean pressure on
-    its nodes (Jensen), and (2), if it waits for its slowest node and a node has two slots, the mean of its
-    curve over its nodes. Both are linear in the unknowns. The program allows fractions of slots, and any mix
-    of co-runners, so its solution need not be a placement.
+    The unknowns count, for each two kinds, the slots of one kind that are on a node with a job of the other.
+    Each occupied slot has n_slots - 1 neighbours on its node; the number of empty slots limits how many of
+    these are empty. A job's cost is at least (1) the largest convex function below its curve, at the mean
+    pressure on its nodes (Jensen), and (2), if it waits for its slowest node and a node has two slots, the
+    mean of its curve over its nodes. Both are linear in the unknowns. The program allows fractions of slots,
+    and any mix of co-runners, so its solution need not be a placement.
     """
     program = _Program(problem, _job_classes(problem, objective), is_worst=objective == "worst")
     found = program.solve()
@@ -191,7 +191,8 @@ class _Program:
         return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 
     def _most_meetings(self) -> Floats:
-        """Most meetings of two kinds: two jobs meet on the smaller job's nodes; within a kind, both count."""
+        """Upper bound of meetings of two kinds: on all nodes of the smaller job; within a kind, both
+        count."""
         count, size = self.kinds.n_jobs, self.kinds.n_nodes
         others = count[self.other] - (self.one == self.other)
         return np.asarray(count[self.one] * others * np.minimum(size[self.one], size[self.other]), float)

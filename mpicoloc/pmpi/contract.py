@@ -382,7 +382,7 @@ def tell_profile(key: str, state: int, complaint: str = "") -> None:
     """Tell the job's processes on this node the outcome of the profile, and remove the job's files.
 
     The files are removed first: in a container all processes may end with the ranks, which end as soon as
-    they know the outcome. Waiting processes have mapped the files, so they see it all the same.
+    they know the outcome. Waiting processes have mapped the files, so they still see the outcome.
     """
     segments, nodes = segment_paths(key), [shm_path(key, "node")]
     mapped = [(path, _mapped(path)) for path in (*nodes, *segments)]

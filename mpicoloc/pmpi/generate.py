@@ -108,7 +108,7 @@ def _without_attributes(text: str) -> str:
 
 
 def _closing(text: str, at: int) -> int:
-    """The position after the bracket that closes the one before ``at``."""
+    """The position after the bracket that closes the bracket before ``at``."""
     depth = 1
     while depth and at < len(text):
         depth += {"(": 1, ")": -1}.get(text[at], 0)
@@ -117,7 +117,7 @@ def _closing(text: str, at: int) -> int:
 
 
 def _without_bodies(text: str) -> str:
-    """Replace braces and their content by ends of statements: structs and bodies contain no prototypes."""
+    """Replace braces and their content by semicolons: structs and function bodies contain no prototypes."""
     out, depth = [], 0
     for piece in re.split(r"([{}])", text):
         if piece in "{}" and piece:
@@ -159,7 +159,7 @@ def _parse_param(decl: str, i: int) -> Param:
     return Param(decl, name, (before.strip() + " " + brackets).strip())
 
 
-# Handle conversions move no data; the other functions are cheaper than recording them.
+# Handle conversions move no data; the other functions take less time than recording them would.
 _NOT_WRAPPED = re.compile(
     r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toint|fromint)|Aint_\w+|Wtime|Wtick)$"
 )
@@ -269,7 +269,7 @@ class Calls:
         return Timing(is_light, is_local=is_light and is_plain)
 
     def kind(self, name: str) -> str:
-        """The kind of a call, for people: "send", "collective", ...; "other" if the table has none."""
+        """The kind of a call, to be displayed: "send", "collective", ...; "other" if the table has none."""
         base = base_name(name).removesuffix("_c")
         return next((kind for kind, pattern in self.kinds.items() if pattern.search(base)), "other")
 
@@ -303,7 +303,7 @@ def wrapped(prototypes: Iterable[Prototype], calls: Calls) -> list[Prototype]:
 
 def _is_left_alone(p: Prototype, calls: Calls) -> bool:
     if p.name.startswith("MPIX_") and not any(q.is_comm for q in p.params):
-        return True  # questions about the library, which programs also ask of the loader
+        return True  # queries of the library, whose functions programs also look up in the loader
     return bool(_NOT_WRAPPED.match(p.name) or calls.unwrapped.match(base_name(p.name)))
 
 

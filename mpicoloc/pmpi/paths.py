@@ -116,7 +116,7 @@ def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
 
 
 def closed_to_jobs(files: Iterable[str] = ()) -> str | None:
-    """A sentence if other users, whose jobs must, cannot run this Python or load this package; else None."""
+    """A sentence if other users' jobs cannot run this Python or load this package; else None."""
     import importlib.util  # not at the top: every rank would wait for it
 
     numpy = importlib.util.find_spec("numpy")

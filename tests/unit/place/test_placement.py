@@ -166,7 +166,13 @@ def test_constraints_that_nothing_keeps_are_told():
         ([1, 1], 8, {"apart": (("j0", "j0"),)}, UsageError, "cannot be kept apart from itself"),
         ([1, 1], 8, {"whole": ("x",)}, UsageError, "a constraint names job 'x'"),
         ([1, 1], 8, {"at_most": {"j0": 0.9}}, UsageError, "must be at least 1, got 0.9"),
-        ([5, 4], 8, {"whole": ("j0",)}, UsageError, "take 5 nodes, and the others at least 4 more, but there are 8"),
+        (
+            [5, 4],
+            8,
+            {"whole": ("j0",)},
+            UsageError,
+            "take 5 nodes, and the others at least 4 more, but there are 8",
+        ),
     ],
 )
 def test_what_cannot_be_placed_is_refused_in_one_line(sizes, nodes, asked, error, words):
