@@ -1,13 +1,13 @@
-"""Shutters of a job on several nodes: at the same instant on all of its nodes, or not at all.
+"""Shutters of a job on several nodes: each takes place at the same instant on all of its nodes, or on none.
 
 If co-runners paused on one node only, the ranks there would wait for those on other nodes, and the shutter
 would show no speed-up. So the coordinators, one per node, agree over MPI: all send an offer, the next instant
 follows from all offers, each coordinator asks its node agent whether the board is free then, and the shutter
-is taken if all boards are free. Afterwards they exchange verdicts, because a shutter counts on all nodes or
-none.
+is taken if all boards are free. Afterwards they exchange verdicts, because a shutter counts either on all
+nodes or on none.
 
 Every coordinator makes the same collective calls in the same order, whatever fails on its node: otherwise the
-others would wait for it in MPI_Finalize, and the application with them.
+others, and with them the application, would wait for it in MPI_Finalize.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Offset(NamedTuple):
         return self.error_ns + int(abs(at_ns - self.t_ns) * self.drift)
 
     def better(self, new: Offset, at_ns: int) -> Offset:
-        """The better of this offset and a new one: on a crowded node the older may have the smaller error."""
+        """The better of this offset and a new one: on a crowded node the older one may have the smaller
+        error."""
         is_contradicted = abs(new.offset_ns - self.offset_ns) > self.bound_ns(new.t_ns) + new.error_ns
         return new if is_contradicted or new.bound_ns(at_ns) <= self.bound_ns(at_ns) else self
 

@@ -138,7 +138,8 @@ def _name(pid: int | None) -> str:
 def end_all() -> None:
     """End the ranks of this node, which would wait in MPI_Init forever."""
     found: list[int] = []
-    # Stop all first: a child that is forked meanwhile would outlive its rank and keep the launcher waiting.
+    # Stop all processes first: a child forked in the meantime would outlive its rank and keep the launcher
+    # waiting.
     while new := [pid for pid in processes() if pid not in found]:
         _signal(new, signal.SIGSTOP)
         found += new

@@ -1,4 +1,4 @@
-"""Check what works on this machine, and say how to fix the rest.
+"""Check what works on this machine, and print how to fix the rest.
 
 Exit code 0: a job can be measured here. 1: it cannot; the lines marked `no` say what is missing.
 

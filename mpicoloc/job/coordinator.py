@@ -49,7 +49,7 @@ class WarmWriter:
 
     Loading NumPy and h5py takes a tenth of a second. If the coordinator loaded them at the end, the ranks
     would wait in MPI_Finalize; if at its start, MPI_Init would be delayed. So a child loads them; it is
-    forked before MPI is loaded, so that it holds nothing of MPI. The child is for short jobs: in longer ones
+    forked before MPI is loaded, so that it holds nothing of MPI. The child serves short jobs: in longer jobs
     it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the work itself.
 
     `work` are the functions that the child can run: `marshal` must support their arguments and results, and
@@ -149,8 +149,8 @@ class Membership:
 
     The coordinator starts MPI the same way as the application, by MPI_Init or a session. Start and end of MPI
     are collective over all processes of the launcher, including coordinators, and the shim splits each world
-    that it finds, so every call here has its counterpart in ``csrc/guest/world/world.c``. `comm` contains all
-    coordinators.
+    that it finds, so every MPI call here has its counterpart in ``csrc/guest/world/world.c``. `comm` contains
+    all coordinators.
     """
 
     def __init__(self, mpi: Any, announcement: str, record: init_barrier.Record, i_round: int = 0) -> None:
@@ -317,7 +317,7 @@ class _Stopped(BaseException):
 
 
 class Watcher:
-    """Substitute for an agent that cannot start: it only observes the states of the ranks."""
+    """Stands in for an agent that cannot start: it only observes the states of the ranks."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -423,8 +423,9 @@ def _leave(member: Membership) -> None:
 def _close_stdout() -> None:
     """Make MPICH 5's launcher look for ranks that have ended.
 
-    The launcher looks when a process closes its output, but at that time a rank may still be exiting. It does
-    not look when the last process closes its output, and would return exit code 0. So close this one early.
+    The launcher looks for ended ranks when a process closes its output, but at that time a rank may still be
+    exiting. It does not look when the last process closes its output, and would return exit code 0. So close
+    this process's output early.
     """
     with contextlib.suppress(OSError):
         stdout, nowhere = os.fstat(1), os.open(os.devnull, os.O_WRONLY)

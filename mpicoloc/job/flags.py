@@ -1,4 +1,4 @@
-"""Flags of the verbs that start a job, one for each row of the option table."""
+"""Flags of the verbs that start a job: one for each row of the option table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Detects that the application on this node is about to start MPI, before MPI can be used to ask."""
+"""Detects that the application on this node is about to start MPI, when MPI cannot be used yet to ask."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def end_all(key: str, n_ranks: int, announcement: str) -> None:
 
 
 def any_at_wrap() -> bool:
-    """Whether a rank has not become the application yet; a rank of another job only lengthens the wait."""
+    """Whether a rank is not the application yet; ranks of other jobs count too, which only delays the end."""
     python = _executable("self")
     # Comparing executables excludes the launcher, whose arguments contain the same words.
     return any(

@@ -1,4 +1,4 @@
-"""Finds, and removes on request, shared-memory files of jobs whose processes and keeper are gone.
+"""Finds shared-memory files of jobs whose processes and keeper are gone, and removes them on request.
 
 A job's keeper removes its files; they are left behind only if the keeper was killed too, or never started.
 """
@@ -25,7 +25,7 @@ _NAME = re.compile(
 )
 _BOARD = re.compile(r"mpicoloc\.abi\d+\.board")
 _OLD_BOARD = "mpicoloc.board"
-"""Name of the board in all versions before the 14th of the layout."""
+"""Name of the board in all layout versions before 14."""
 _BOARD_BYTES_MAX = 1 << 20
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """Names of files that exist as long as their process does."""
@@ -36,7 +36,7 @@ another PID namespace, such as a container."""
 
 @dataclass(frozen=True)
 class Leftover:
-    """The files of one job of this user that has no living process."""
+    """The files of one job of this user; the job has no living process."""
 
     key: str
     paths: tuple[str, ...]
@@ -54,8 +54,8 @@ class Leftover:
 def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[Leftover]:
     """Files in `folder` of this user's jobs that have ended, in the order of the jobs' keys.
 
-    Left out are unreadable files, files of other versions of mpicoloc or of other users, and boards (see
-    `boards`). Raises `OSError` if the folder cannot be read.
+    Unreadable files, files of other versions of mpicoloc or of other users, and boards (see `boards`) are
+    left out. Raises `OSError` if the folder cannot be read.
     """
     jobs = files(folder, key)
     if not jobs:

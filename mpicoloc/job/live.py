@@ -1,6 +1,6 @@
-"""The jobs on this node now: from the board, and for this user's jobs also from their own files.
+"""The jobs on this node now, from the board and, for this user's jobs, from the jobs' own files.
 
-Only reads files: the jobs do not notice.
+This module only reads files, so it does not disturb the jobs.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def serve(port: int, address: str) -> HTTPServer:
 
 
 class JobCollector(Collector):
-    """Collector of the jobs on this node; after each reading it waits 19 times as long as that took."""
+    """Collector of the jobs on this node; after each reading it waits for 19 times the reading's duration."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -136,7 +136,8 @@ def _number(row: dict[str, Any], key: str) -> float | None:
 
 
 def _rows() -> list[dict[str, Any]]:
-    """The rows of ``mpicoloc top --json``; only root gets more about other users' jobs than the board has."""
+    """The rows of ``mpicoloc top --json``; about other users' jobs, only root gets more than the board
+    has."""
     try:
         rows = live.as_json(live.jobs(), {})
     except MpicolocError as error:
@@ -153,7 +154,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _uid_of(row: dict[str, Any]) -> int | None:
-    """The other user who owns a job; anybody can write to the board, so the process must be that user's."""
+    """The other user who owns a job, checked by its process because anybody can write to the board."""
     try:
         owner = os.stat(f"/proc/{row['pid']}").st_uid
     except OSError:

@@ -62,7 +62,7 @@ def ranks(family: str | None) -> Iterator[Executor | None]:
 
 
 def _find_libmpi(family: str | None) -> None:
-    """Make mpi4py load the launcher's MPI; by exec, because LD_LIBRARY_PATH is read only at the start."""
+    """Make mpi4py load the launcher's MPI, by exec because LD_LIBRARY_PATH is read only at the start."""
     if os.environ.pop(config.RESTARTED_ENV, None):
         return
     try:

@@ -118,7 +118,7 @@ def execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int
 
 
 def _only_announced(env: Mapping[str, str]) -> bool:
-    """Whether ranks have begun MPI_Init on this node, and none of them has a segment (yet, or any more)."""
+    """Whether ranks have begun MPI_Init on this node, but at present none of them has a segment."""
     start = os.path.join(str(config.get("shm_dir", env)), f"mpicoloc.{env[config.KEY_ENV]}.")
     return os.path.exists(start + "init") and not glob.glob(glob.escape(start) + "*.seg")
 
@@ -137,7 +137,8 @@ def await_profile(env: Mapping[str, str]) -> None:
     key = env[config.KEY_ENV]
     start = f"mpicoloc.{key}."
     with contextlib.suppress(OSError):
-        # Exists only if the coordinator, which removes the file, was killed; the keeper does not remove it.
+        # The coordinator removes this file, so it exists only if the coordinator was killed; the keeper does
+        # not remove it.
         os.unlink(os.path.join(folder, start + "init"))
     began_s = looked_s = time.monotonic()
     while (now_s := time.monotonic()) < began_s + WAIT_PROFILE_S:

@@ -70,7 +70,7 @@ def append(path: str, row: Mapping[str, Any]) -> None:
 
 
 def _drop_cut_line(path: str) -> None:
-    """Remove an incomplete last line, which a killed process left: it would spoil the next row."""
+    """Remove an incomplete last line that a killed process left: the next row would be appended to it."""
     if not os.path.exists(path):
         return
     with open(path, "rb+") as file:
@@ -176,8 +176,8 @@ def run(
     """Run the cases that the folder lacks, and write and print the rows of all cases.
 
     The flags `of_one`, which apply to a single run, are refused; `several` names what makes several runs.
-    Result: the rows (empty in a worker rank), and the exit code: 1 if some cases failed, that of the first
-    failure if all did.
+    Result: the rows (empty in a worker rank), and the exit code: 1 if some cases failed, or that of the first
+    failure if all failed.
     """
     from mpicoloc.job import pool
 

@@ -190,7 +190,8 @@ def _programs(words: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[in
 def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
     """MPI of the first MPI program in the script that these words run, or in ``sh -c "..."`` among them.
 
-    This is a guess, because nothing is run; so an MPI of another family than the launcher's is ignored.
+    This is a guess, because the script is not run; so an MPI of another family than the launcher's is
+    ignored.
     """
     for text in (script_text(words, env), *words):
         linked = _linked_by_words(_words_of_text(text), env)
@@ -202,7 +203,7 @@ def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str |
 def _words_of_text(text: str) -> list[str]:
     """The distinct words of a shell's text, without comments and quotes, with variables expanded.
 
-    Relative paths are also included as seen from each folder to which the text changes (`cd`).
+    Relative paths are also resolved from each folder to which the script changes (`cd`).
     """
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     words = os.path.expandvars("\n".join(lines)).translate(_SEPARATORS).split()
@@ -212,7 +213,8 @@ def _words_of_text(text: str) -> list[str]:
 
 
 def script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """The beginning of the script that the first program among these words runs or is; empty if none.
+    """The beginning of the script that the first program among these words is or runs; empty if there is
+    none.
 
     No other file is opened, because it may be a pipe or input that the application will read.
     """
@@ -404,7 +406,7 @@ def _prefixes(program: str) -> list[str]:
 
 
 def _check_launcher(file: str, linked: elf.Linked, family: str | None) -> None:
-    """Refuse another family's launcher, under which each rank would be a world of its own."""
+    """Refuse another MPI family's launcher, under which each rank would be in a world of its own."""
     if family is None or "abi" in (linked.abi, family) or linked.abi == family:
         return
     raise UsageError(

@@ -180,8 +180,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print_to_stderr(line)
         become(plan(app, options, os.environ, place))
     except MpicolocError as error:
-        # All ranks of a node fail alike: the first one prints the error, and the others wait, because the
-        # launcher ends all ranks as soon as one exits.
+        # All ranks of a node fail with the same error: the first one prints it, and the others wait, because
+        # the launcher ends all ranks as soon as one exits.
         if place.local_rank == 0:
             print_to_stderr(str(error))
         else:
@@ -260,7 +260,7 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
 
 
 def note(place: Place) -> str | None:
-    """A line for the user when a node runs without a coordinator."""
+    """The line that tells the user that a node runs without a coordinator."""
     if place.launcher is not None and place.local_size <= 1:
         return (
             "one rank on this node, too few for a coordinator: it runs the application, and its keeper "

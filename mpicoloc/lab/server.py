@@ -368,7 +368,9 @@ def _receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def _run(lab: Lab, peer: socket.socket, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
     """Run the command of a request and wait for it. It ends, or is killed, if the caller ends."""
     if request["host"] not in lab.pids:
-        return {"error": f"lab {lab.name} has no host {request['host']}, but h0 to h{lab.tree.n_hosts - 1}"}
+        return {
+            "error": f"lab {lab.name} has no host {request['host']}: it has h0 to h{lab.tree.n_hosts - 1}"
+        }
     child = os.fork()
     if child == 0:
         _become(lab.pids[request["host"]], peer, request, fds)

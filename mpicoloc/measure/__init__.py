@@ -1,2 +1,1 @@
-"""Estimates of a slowdown and its interval from the records of shutters: one module for each meter. Pure
-functions."""
+"""Slowdowns and their intervals from the records of shutters: one module for each meter. Pure functions."""

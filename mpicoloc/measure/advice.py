@@ -202,8 +202,7 @@ def _whole_nodes(profile: Profile, alone_s: float) -> str:
 
 
 def _balance(profile: Profile) -> float | None:
-    """Mean computation of the ranks over the longest; None for few ranks, or if jobs may have delayed
-    some."""
+    """Mean over longest computation of the ranks; None if ranks are few, or others may have delayed some."""
     found, comp_ns = profile.interference, profile.tables["ranks"]["comp_ns"]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
     is_delayed = delay_frac is None or delay_frac >= processor.NOTABLE_FRAC

@@ -480,8 +480,7 @@ SHOWN_STEPS = 2000
 
 @dataclass(frozen=True)
 class _Stage:
-    """A stage: fraction of all steps, relative initial temperature, and how many of 2 steps move whole
-    jobs."""
+    """Its part of all steps, relative initial temperature, and the number in 2 steps that move whole jobs."""
 
     part: float
     heat: float

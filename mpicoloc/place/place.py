@@ -191,8 +191,7 @@ class _Program:
         return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 
     def _most_meetings(self) -> Floats:
-        """Upper bound of meetings of two kinds: on all nodes of the smaller job; within a kind, both
-        count."""
+        """Most meetings of two kinds: on all nodes of the smaller job; within a kind, both jobs count."""
         count, size = self.kinds.n_jobs, self.kinds.n_nodes
         others = count[self.other] - (self.one == self.other)
         return np.asarray(count[self.one] * others * np.minimum(size[self.one], size[self.other]), float)

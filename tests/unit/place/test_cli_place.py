@@ -141,7 +141,7 @@ def test_the_table_names_jobs_and_nodes(folder, capsys):
         (("--nodes", "8", "--at-most", "a"), 2, "--at-most 'a' must have the form JOB=X"),
         (("--nodes", "8", "--at-most", "a=0.5"), 2, "slowdown of job 'a' must be at least 1, got 0.5"),
         (("--nodes", "8", "--at-most", "a=1", "--at-most", "b=1"), 3, "no placement meets all constraints"),
-        (("--nodes", "8", "--whole", "a"), 2, "take 4 nodes, and the others at least 6 more, but there are 8"),
+        (("--nodes", "8", "--whole", "a"), 2, "and the others at least 6 more, but there are 8"),
         (("--nodes", "8", "--files", "x"), 2, "--files needs the names of the nodes"),
         (("--nodes", "8", "--slowdowns", "pairs.csv"), 2, "give either --curves FILE or --slowdowns FILE"),
     ],
