@@ -62,8 +62,7 @@ class Offset(NamedTuple):
         return self.error_ns + int(abs(at_ns - self.t_ns) * self.drift)
 
     def better(self, new: Offset, at_ns: int) -> Offset:
-        """The better of this offset and a new one: on a crowded node the older one may have the smaller
-        error."""
+        """The better of this offset and a new one: on a crowded node the older one may be more accurate."""
         is_contradicted = abs(new.offset_ns - self.offset_ns) > self.bound_ns(new.t_ns) + new.error_ns
         return new if is_contradicted or new.bound_ns(at_ns) <= self.bound_ns(at_ns) else self
 

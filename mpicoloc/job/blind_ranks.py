@@ -1,4 +1,4 @@
-"""Detects ranks that use MPI without mpicoloc's library: they and the coordinator would hang in MPI_Init."""
+"""Detects ranks that use MPI without mpicoloc's library and so would hang in MPI_Init, as the coordinator."""
 
 from __future__ import annotations
 

@@ -4,8 +4,8 @@ It sleeps until the application calls MPI_Init or MPI_Session_init, then helps t
 coordinators. While the job runs it watches the keeper's node agent, or runs the agent itself if there is no
 keeper. At the end it writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the
 application, so it never waits busily, and imports NumPy only at the end or in a short-lived child
-(`WarmWriter`). Whatever fails here, it still takes part in MPI_Finalize: the application would hang without
-it.
+(`WarmWriter`). Whatever fails here, it still takes part in MPI_Finalize, because the application would hang
+otherwise.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ TROUBLES = {
 }
 """Suffixes of empty files (`mc_announce_trouble`), and why the job is ended if such a file exists."""
 TAG = "mpicoloc"
-"""String tag with which the shim creates a communicator from its own session."""
+"""String tag with which the shim creates a communicator from the shim's own session."""
 
 
 class Membership:
@@ -298,9 +298,9 @@ STEP_MIN_NS, STEP_PART = 2_000_000, 16
 """Least sleep, ns. A sleep lasts at most the job's age / STEP_PART, because a short job must not wait long
 for this process."""
 TRACE_WITHIN_S = 5.0
-"""Longest wait for the trace without progress of the agent that writes it."""
+"""Longest wait for the trace while the agent that writes it makes no progress."""
 N_STEPS = 20
-"""Steps between two checks of signals and of the other nodes."""
+"""Number of steps between two checks for signals and for messages of the other nodes."""
 N_STEPS_IF_ASKED = 2
 """The same while others may wait for this process: the application, which has a session and may still call
 MPI_Init, or the coordinators of other nodes."""
@@ -323,7 +323,7 @@ class Watcher:
         self._key = key
 
     def run(self, step_ns: int, n_steps: int) -> int:
-        """Sleep for one step, which is longer than an agent's because a look at the ranks costs more."""
+        """Sleep for one step, longer than an agent's step because looking at the ranks costs more."""
         time.sleep(max(step_ns * 1e-9, min(step_ns * n_steps * 1e-9, 0.1)))
         return contract.MC_OK
 
@@ -569,7 +569,7 @@ def _await_trace(key: str) -> None:
 def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> None:
     """Write the profile and tell the ranks, which wait for that in MPI_Finalize.
 
-    If the coordinator is killed here, the ranks hear nothing, and the keeper writes a partial profile.
+    If the coordinator is killed here, the ranks get no message, and the keeper writes a partial profile.
     """
     failed = (contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed")
     state, complaint = _guarded(_gather_profile, key, comm, writer) or failed
@@ -610,7 +610,7 @@ def _packed_part(key: str) -> tuple[bytes, bool]:
 
 
 def _await_segments(key: str) -> None:
-    """Wait until the keeper, which sees the ranks in MPI_Finalize, has restored deleted segments."""
+    """Wait until the keeper, which sees that the ranks are in MPI_Finalize, has restored deleted segments."""
     deadline_s = time.monotonic() + RESTORED_WITHIN_S
     while len(contract.segment_paths(key)) < _n_ranks() and time.monotonic() < deadline_s:
         if init_barrier.any_is_off(key):

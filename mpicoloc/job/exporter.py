@@ -1,7 +1,7 @@
 """Serve metrics of this node's running jobs to Prometheus.
 
-The page is http://127.0.0.1:PORT/metrics. Started by root it has all jobs, otherwise only the user's own. Set
-`honor_labels: true` in Prometheus, or it renames our label `job`. Ends with Ctrl-C or SIGTERM.
+The page is http://127.0.0.1:PORT/metrics. If root starts it, it shows all jobs, otherwise only the user's
+own. Set `honor_labels: true` in Prometheus, or it renames our label `job`. It ends on Ctrl-C or SIGTERM.
 
   mpicoloc exporter --port 9839
 """

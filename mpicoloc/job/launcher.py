@@ -88,7 +88,7 @@ class Launcher(NamedTuple):
 
 
 def identify(path: str) -> Launcher | None:
-    """An mpirun with its family, from the output of `--version`; None if that does not tell."""
+    """An mpirun with its family, from the output of `--version`; None if the output does not name it."""
     try:
         result = subprocess.run(
             [path, "--version"],
@@ -97,7 +97,8 @@ def identify(path: str) -> Launcher | None:
             timeout=20,
             check=False,
             stdin=subprocess.DEVNULL,
-            # Without our library and the ranks' variables, so that it does not act as part of a job.
+            # Without mpicoloc's library and the ranks' variables, so that mpirun does not act as part of a
+            # job.
             env={k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")},
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -179,7 +180,7 @@ def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> 
     Open MPI chooses mapping and binding by the number of ranks: up to two are bound to cores, more to sockets
     (version 4) or NUMA domains (5), none if there are more ranks than cores. One more rank could change that
     choice, so the arguments spell it out; `overload-allowed` lets the coordinator, which sleeps and unbinds
-    itself, share a core. The user's own choices stay, with room for the coordinator.
+    itself, share a core. The user's own choices are kept, with room for the coordinator.
     """
     given = _flags(extra)
     words = [_word_with_room(before, word) for before, word in itertools.pairwise(["", *extra])]

@@ -124,7 +124,7 @@ def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
 
 
 def _rank_of(path: str) -> int:
-    """The process of a segment, 0 if it has ended; needed where a process's environment is not readable."""
+    """The process of a segment, or 0 if it has ended; needed if the process's environment is not readable."""
     with contextlib.suppress(MpicolocError, OSError):
         segment = contract.read_file(path)
         return int(segment["pid"]) if is_running(segment) else 0
@@ -151,7 +151,7 @@ def _words_of(pid: str) -> set[bytes]:
 
 
 def _is_named(key: str, words: set[bytes]) -> bool:
-    """Whether the words of a process name the job, as those of its ranks, keeper and writers do."""
+    """Whether a process's arguments or environment name the job, as for its ranks, keeper and writers."""
     return key.encode() in words or f"{config.KEY_ENV}={key}".encode() in words
 
 

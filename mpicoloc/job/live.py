@@ -82,7 +82,7 @@ class LiveJob:
 
 @dataclass(frozen=True)
 class Rates:
-    """A job's rates between two looks, per second; None: not known."""
+    """A job's rates between two readings, per second; None: not known."""
 
     mpi_frac: float | None = None
     calls_per_s: float | None = None
@@ -90,7 +90,7 @@ class Rates:
 
 
 def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
-    """Rates since the previous look, or since the job began if there was none."""
+    """Rates since the previous reading, or since the job began if there was none."""
     now = job.counts
     if now is None:
         return Rates()
@@ -185,7 +185,7 @@ def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
     """Key of each of this user's jobs, by agent process and name; several jobs may have the same name."""
     for name in os.listdir(folder):
         match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
-        # The job may end during the look, or be another user's.
+        # The job may end while it is read, or belong to another user.
         with contextlib.suppress(FileNotFoundError, PermissionError, MpicolocError):
             if match and os.lstat(os.path.join(folder, name)).st_uid == os.geteuid():
                 heads = contract.segment_heads(match[1])
@@ -202,7 +202,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
     owner = int(slot["owner"])
     job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s, owner)
     own = (owner >> 32, name)
-    # The job may end during the look.
+    # The job may end while it is read.
     with contextlib.suppress(MpicolocError, OSError):
         # Another user's job may have the same name.
         return _with_own(job, keys[own]) if own in keys and job.uid == os.geteuid() else job
@@ -210,7 +210,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
 
 
 def _with_own(job: LiveJob, key: str) -> LiveJob:
-    """The job with the slowdown and overhead that its profile would have if it ended now."""
+    """The job, with the slowdown and overhead that its profile would have if the job ended now."""
     profile = merge([collect(key, has_events=False)], partial=True)
     ranks, nodes, found = profile.tables["ranks"], profile.tables["nodes"], profile.interference
     ranks = ranks[ranks["state"] == b"running"]

@@ -136,8 +136,7 @@ def _number(row: dict[str, Any], key: str) -> float | None:
 
 
 def _rows() -> list[dict[str, Any]]:
-    """The rows of ``mpicoloc top --json``; about other users' jobs, only root gets more than the board
-    has."""
+    """The rows of ``mpicoloc top --json``; only for root do they exceed the board for other users' jobs."""
     try:
         rows = live.as_json(live.jobs(), {})
     except MpicolocError as error:

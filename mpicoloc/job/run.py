@@ -32,7 +32,7 @@ from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
-"""Time between two checks whether a process that will remove the job's files still lives, s."""
+"""Time between two checks that a process that will remove the job's files is still alive, s."""
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
@@ -183,7 +183,7 @@ def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """A stamp that changes when the profile is written again; None if it does not exist."""
+    """A stamp that changes when the profile is written again; None if there is no profile."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -397,7 +397,7 @@ def _is_of(profile: str, job_id: str) -> bool:
 
 
 def _summary(profile: str, job_id: str, before: tuple[int, int] | None, has_reason: bool) -> None:
-    """Print one line about the profile, with its result if a person watches or asked for more."""
+    """Print one line about the profile, with its result on a terminal or if the user asked for details."""
     after = stamp(profile)
     if after is None or after == before or (has_reason and not _is_of(profile, job_id)):
         if has_reason:

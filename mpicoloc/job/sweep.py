@@ -84,9 +84,9 @@ def _drop_cut_line(path: str) -> None:
 def recover(path: str) -> dict[str, Row]:
     """The saved rows by their ``key``; empty without a file.
 
-    A damaged last row, as a killed process leaves it, is reported and removed.
+    A damaged last row, such as a killed process leaves, is reported and removed.
 
-    Raises `DataError` if another line is not a row, or the only line does not begin like one.
+    Raises `DataError` if any other line is not a row, or the only line does not begin like a row.
     """
     try:
         with open(path, "rb") as file:

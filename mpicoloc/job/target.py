@@ -132,7 +132,7 @@ def _unshared(linked: elf.Linked, library_path: str) -> str:
 
 
 def _is_of_program(soname: str) -> bool:
-    """Whether a library is the program's own, which may call MPI."""
+    """Whether a library is the program's own, not the system's, and so may call MPI."""
     return not (elf.is_system(soname) or soname.startswith(("libmpi", "libopen-", "liboshmem")))
 
 
@@ -433,8 +433,8 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 def preload(found: Target, before: str = "") -> str:
     """Value of LD_PRELOAD: our library before the user's own, and sanitizers before all.
 
-    Libraries of mpicoloc for other MPIs, which an earlier `export` may have left there, are removed, because
-    they would make ranks wait forever.
+    Libraries of mpicoloc for other MPIs, perhaps left there by an earlier `export`, are removed, because they
+    would make ranks wait forever.
     """
     shims = {pmpi_paths.shim_name(abi) for abi in pmpi_paths.ABIS}
     own = [

@@ -106,7 +106,8 @@ def slurm_tasks(text: str) -> list[int]:
 
 
 def key(env: Mapping[str, str]) -> str:
-    """Key in the names of the job's files on this node: common to its ranks here, different for other jobs.
+    """Key in the names of the job's files on this node: the same for its ranks here, different for other
+    jobs.
 
     `mpicoloc run` sets one. Otherwise the key is made of the launcher's job name, or of the process that
     started the ranks. A job started inside another job gets a key of its own.
@@ -128,7 +129,7 @@ def _clean(text: str) -> str:
 
 
 def _starter() -> tuple[int, str]:
-    """Process that started the ranks, and its start time: the launcher's daemon, even behind a shell."""
+    """The process that started the ranks (the launcher's daemon, even behind a shell), and its start."""
     parent = os.getppid()
     pid, steps = parent, 0
     while pid > 1 and steps < 8:
@@ -156,7 +157,7 @@ _OPEN_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_MCA_o
 
 
 class Plan(NamedTuple):
-    """This rank's next program: file, arguments and environment, and a line for the user."""
+    """The program that this rank becomes: file, arguments and environment, and a line for the user."""
 
     file: str
     argv: list[str]
@@ -303,7 +304,7 @@ def quick_module(name: str) -> list[str]:
 
 
 def libmpi_alias(found: target.Target) -> str | None:
-    """The MPI library under a name that mpi4py's wheel accepts; Debian renamed MPICH's libmpi.so.12.
+    """The MPI library under a name that mpi4py's wheel accepts, as Debian renamed MPICH's libmpi.so.12.
 
     A library with the standard ABI is installed beside the same MPI with its native ABI, and both can
     communicate; the wheel knows only the native one.

@@ -213,11 +213,11 @@ MIN_SHUTTERS = 8
 MIN_CYCLES = 12
 """Least number of solo completions, of all cycles together, for an estimate."""
 PRIOR_CYCLES = 8.0
-"""Weight, in completions, of the prior that a pool of cycles is slowed like the whole job, within 35 %."""
+"""Weight, in completions, of the prior that a pool of cycles is slowed like the whole job within 35 %."""
 PRIOR_OF_CUT_CYCLES = 1.0
-"""The same for cycles that shutters cut: each is compared with its own beginning, so the data tell more."""
+"""Weight for cycles that shutters cut: each is compared with its own beginning, so the data tell more."""
 MIN_COVERAGE = 0.6
-"""Part of the time that must be measured; for the rest the slowdown follows from the prior."""
+"""Least part of the time that must be measured; the slowdown of the rest follows from the prior."""
 N_REPLICATES = 600
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
@@ -365,7 +365,7 @@ def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list
 
 @dataclass(frozen=True)
 class PooledSlowdowns:
-    """T_co/T_solo of each replicate and scope, and the part of T_co that is assumed by the prior."""
+    """T_co/T_solo of each replicate and scope, and the part of T_co for which it rests on the prior."""
 
     slowdown: Floats
     prior_frac: Floats
@@ -376,10 +376,10 @@ def pooled_slowdowns(
 ) -> PooledSlowdowns:
     """T_co/T_solo of each replicate, from the slowdowns of the strata.
 
-    A Gamma prior worth `PRIOR_CYCLES` completions draws strata of few completions towards the mean slowdown
-    of their scope. So time that could not be measured is assumed slowed like the rest, and widens the
-    interval. Co-run times and durations are known, not sampled, and therefore the same in every replicate.
-    `_progress` explains `cut_weight`.
+    A Gamma prior worth `PRIOR_CYCLES` completions shrinks strata with few completions towards the mean
+    slowdown of their scope. So time that could not be measured is assumed to be slowed like the rest, and
+    widens the interval. Co-run times and durations are known, not sampled, and therefore the same in every
+    replicate. `_progress` explains `cut_weight`.
     """
     x_corun = strata.by_stratum(strata.total_corun_s)
     left, work = _progress(cells, strata, window_s, cut_weight)
@@ -471,7 +471,7 @@ def _interval(
 
 
 def _settle_frac(groups: Cells, window_s: float) -> float:
-    """Upper bound of the part of the cut cycles' solo time that is between pause and window."""
+    """Upper bound of the part of the cut cycles' solo time that lies between the pause and the window."""
     done_s, n_done = float(groups.done_s.sum()), float(groups.n_solo.sum())
     if done_s <= 0 or window_s <= 0:
         return 0.0

@@ -23,7 +23,7 @@ from mpicoloc.core.profile import (
 from mpicoloc.core.units import counted
 from mpicoloc.measure.burst import MARK_UNITS, SHARE_LONGER, PhaseSlowdown, t_quantile
 
-# Work done in each window, from the passes of many places and the samples near them.
+# Work done in each window, from the number of passes through many places and the samples near them.
 
 MAX_PLACES = 8
 """Most places to whose passes the fit ascribes far time."""
@@ -178,7 +178,7 @@ def with_far_time(counts: Counts) -> Counts:
     The job is faster in shutters, so passes there are divided by the speed-up that `_speed` finds.
     """
     far_ns, speed, result = counts.length_ns - counts.near_ns, 1.0, counts
-    # A shutter weighs as much as all the windows before it together.
+    # A shutter has the same weight as all windows before it together.
     before_ns = counts.length_ns[:, ~IS_DURING].sum(axis=1)[:, None]
     share_ns = np.where(counts.is_free, np.where(IS_DURING, before_ns, counts.length_ns), 0.0)
     for _ in range(N_FAR_ROUNDS):
@@ -195,7 +195,7 @@ def with_far_time(counts: Counts) -> Counts:
 
 
 def _speed(counts: Counts) -> float:
-    """Work per time in shutters over work per time before them."""
+    """Ratio of the work per time in shutters to the work per time before them."""
     found = paces_of_windows(counts, counts)
     good_ns = np.where(counts.is_near & counts.is_free & np.isfinite(found), counts.time_ns, 0.0)
     before, during = (
@@ -221,7 +221,7 @@ def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
 def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
     """Weights that make work per time the same in all windows, apart from one common factor in shutters.
 
-    The factor is common to all places: with one for each, a phase that few shutters met would not count.
+    The factor is common to all places: with a factor for each place, a phase in few shutters would not count.
     """
     is_during = np.tile(IS_DURING, len(time_ns) // len(COUNT_WINDOWS))
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
@@ -251,7 +251,7 @@ def _unit_paces(counts: Counts, rate: Floats) -> Floats:
 
 
 def steadiest(covariance: Floats) -> Floats:
-    """Non-negative weights, with sum 1, of the linear combination with the smallest variance.
+    """Non-negative weights, with sum 1, for which the linear combination has the smallest variance.
 
     Active-set method: negative weights are set to 0, and a place returns if this lowers the variance.
     """
@@ -299,8 +299,9 @@ class Paces:
     each other's processors, a bubble ran, or co-runners were spared, so `during` is not the pace of the job
     alone; `bubble_level` is 0 where no bubble ran. `present` and `spared` have a bit for each co-runner.
     `n_corunners` counts those of the node; `alone`: no node had a co-runner. `stratum` numbers sets of
-    shutters with the same places, 0 for rare sets; `group` the shutters left out together when weights are
-    fitted; `instant` the shutters in order of time, with one number for a shutter common to several nodes.
+    shutters with the same places, 0 for rare sets; `group` numbers those left out together when weights are
+    fitted; `instant` numbers the shutters in order of time, with one number for a shutter common to several
+    nodes.
     """
 
     during: Floats
@@ -432,7 +433,7 @@ def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iter
 
 
 def _row_of(rows: Table, counts: Table) -> Indices:
-    """Index in `rows` of the shutter of each row of `counts`, -1 if it is not there."""
+    """Index in `rows` of the shutter of each row of `counts`, -1 if the shutter is not in `rows`."""
     if not len(rows):
         return np.full(len(counts), -1)
     found = np.full(len(counts), -1)
@@ -445,7 +446,7 @@ def _row_of(rows: Table, counts: Table) -> Indices:
 
 
 def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
-    """Index of the set that has most places in common with these; adds a new set if none has half."""
+    """Index of the set with most places in common with these; adds a new set if none has half of them."""
     common = [len(places & leader) / max(len(places), len(leader), 1) for leader in leaders]
     best = int(np.argmax(common)) if common else 0
     if common and common[best] >= MIN_COMMON_FRAC:
@@ -476,9 +477,9 @@ def _dense(
 
 
 def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]:
-    """Paces in and before each shutter, with weights from the shutters of all other groups.
+    """Paces in and before each shutter, with place weights fitted to the shutters of all other groups.
 
-    Result: paces in shutters, paces before them, and whether they count (columns: before, in the shutter).
+    Result: paces in shutters, paces before them, and whether each is used (columns: before, in the shutter).
     """
     found = np.full(counts.length_ns.shape, np.nan)
     for held_out in np.unique(group):
@@ -573,7 +574,7 @@ MIN_SHUTTERS = 6
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
 MIN_COVERAGE = 0.6
-"""Part of the job's time in which the counted places must be passed; the rest is assumed slowed alike."""
+"""Least part of the job's time in which counted places must be passed; the rest is assumed as slow."""
 MIN_PACE = 0.02
 """Pace relative to the mean below which the places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
@@ -616,7 +617,7 @@ def _without_beginning(found: Paces) -> Paces:
 
 
 def _estimate(found: Paces) -> PhaseSlowdown:
-    """Slowdown with interval."""
+    """The slowdown with its interval, or why there is none."""
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
@@ -630,7 +631,7 @@ def _estimate(found: Paces) -> PhaseSlowdown:
     value, deviation, measured_frac = _mean_slowdown(found, is_seen, MIN_CERTAIN / coverage)
     coverage *= measured_frac
     if not (np.isfinite(value) and value > 0):
-        why = "the counted places were passed inside shutters only, or outside them"
+        why = "the counted places were passed only inside shutters, or only outside them"
         return PhaseSlowdown(None, f"{why}; {SHARE_LONGER}", coverage)
     n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
     ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
@@ -697,7 +698,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
     if measured_frac < least_frac:
         is_certain, measured_frac = usable, 1.0
     share_s = np.where(member @ is_certain > 0, share_s, 0.0)
-    speed = np.where(is_certain, usual, 0.0) / np.where(is_certain, done, 1.0)  # in co-run over alone
+    speed = np.where(is_certain, usual, 0.0) / np.where(is_certain, done, 1.0)  # in co-run relative to alone
     part = share_s @ member / share_s.sum()
     mean = float(part @ speed)
     # Contribution of each shutter to the error of the mean.

@@ -1,10 +1,10 @@
 """The slowdown of the whole job, from that of the co-run phase of the ranks that the others wait for.
 
 The critical ranks, for which the others wait, determine the job's time. So interference in a few ranks does
-not slow a job in proportion (Han et al. 2016, section 3.2). A thread that often waits briefly for another
-thread is slowed like that thread, and shutters show it. A thread that waits longer than a shutter lasts, or
-has ended, does not show how long the job would have taken alone; the threads that it waits for do. Derivation
-and validation: docs/explain/estimators.md.
+not slow a job in proportion to their number (Han et al. 2016, section 3.2). A thread that often waits briefly
+for another thread is slowed like that thread, and shutters show it. A thread that waits longer than a shutter
+lasts, or has ended, does not show how long the job would have taken alone; the threads that it waits for show
+it. Derivation and validation: docs/explain/estimators.md.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class ThreadWaits:
 
     @property
     def is_critical(self) -> NDArray[np.bool_]:
-        """Whether each thread is among those that wait least, of the threads with a co-runner."""
+        """Whether each thread is among those threads with a co-runner that wait least."""
         least = self.wait_frac[self.had_co_runner].min(initial=np.inf)
         return self.had_co_runner & (self.wait_frac <= least + CRITICAL_MARGIN)
 
     @property
     def wait_long_for_others(self) -> bool:
-        """Whether even the critical threads wait long: for threads that never had a co-runner."""
+        """Whether even the critical threads wait long, that is, for threads that never had a co-runner."""
         least = self.wait_frac[self.is_critical].min(initial=np.inf)
         return bool((self.wait_frac < least - CRITICAL_MARGIN).any())
 
@@ -111,7 +111,7 @@ class RankSlowdowns:
 
     @property
     def critical_ranks(self) -> NDArray[np.int64]:
-        """Ranks with a critical thread: their time is the job's."""
+        """Ranks with a critical thread: their time is the job's time."""
         # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
         return np.unique(self.waits.rank[self.waits.is_critical], return_index=True)[0]
 

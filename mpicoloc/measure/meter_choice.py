@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 RANKS_WAIT_DIFFERENTLY = (
-    "some of its ranks wait long for others, and the counted place is passed by all together; "
+    "some of its ranks wait long for others, but places are counted for all ranks together; "
     f"{burst.MARK_UNITS}"
 )
 
@@ -30,7 +30,7 @@ large because the intervals of bursts contain the truth less often."""
 
 
 def weakest_meter(nodes: Table) -> tuple[str, str]:
-    """The weakest meter among the nodes, and why its node has no better one."""
+    """The weakest meter among the nodes, and the reason why its node has no better meter."""
     order = ("none", "count", "burst", "ipc")
     rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
     i_weakest = int(np.argmin(rank))
@@ -76,7 +76,7 @@ def corun_slowdown(
 def choose(
     of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: PhaseSlowdown, was_chosen: bool
 ) -> PhaseSlowdown:
-    """Choose between the estimate of the meter `count` or `ipc` and that of bursts.
+    """Choose between the estimate from bursts and that of the meter `count` or `ipc`.
 
     `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. Estimates
     are not averaged: all meters use the same shutters, so their errors are correlated, and the interval of an
@@ -147,7 +147,7 @@ def n_running_threads(ranks: Table, wall_s: float) -> float:
 
 
 def pass_ns(tables: Tables) -> float:
-    """Job time that counting one pass costs, ns; less than the thread time, as threads count in parallel."""
+    """Job time that counting one pass costs, ns; less than thread time, because threads count in parallel."""
     nodes, ranks = tables["nodes"], tables["ranks"]
     n_passes = float(nodes["n_hits"].sum())
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
@@ -156,7 +156,7 @@ def pass_ns(tables: Tables) -> float:
 
 
 def counting_frac(tables: Tables) -> float:
-    """Part of the time in valid shutters that counting places took from the job."""
+    """Part of the time in valid shutters that the job lost to the counting of places."""
     shutters, counts = valid_shutters(tables["shutters"]), tables["counts"]
     if not len(counts) or not len(shutters):
         return 0.0
@@ -168,7 +168,7 @@ def counting_frac(tables: Tables) -> float:
 
 
 def _without_counting(found: PhaseSlowdown, frac: float) -> PhaseSlowdown:
-    """Correct the burst estimate for counting, which lengthens bursts in shutters but few others."""
+    """Correct the burst estimate for counting, which lengthens bursts in shutters but few other bursts."""
     one = found.slowdown
     if one is None or frac == 0.0:
         return found

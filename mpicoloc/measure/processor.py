@@ -55,7 +55,8 @@ def foreign_delay(shutters: Table) -> dict[str, Any]:
     """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
 
     All co-runners stand still in a shutter, so a rank that waits for a processor there waits for some other
-    process. Ranks that happen to share a processor when a shutter begins do so in few shutters.
+    process. Ranks that happen to share a processor with each other when a shutter begins do so in few
+    shutters.
     """
     waited = valid_shutters(shutters)["waited_frac"]
     waited = waited[waited >= 0]
@@ -70,7 +71,7 @@ def _sum(column: np.ndarray) -> float | None:
 
 
 def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | None:
-    """Run delay over the time that the ranks' threads were ready to run or ran; None: not known.
+    """Run delay, as a part of the time that the ranks' threads ran or were ready to run; None: not known.
 
     It does not depend on the number of threads, nor on the time that they sleep.
     """
@@ -91,8 +92,8 @@ def notable_run_delay_frac(
     """`run_delay_frac` of a job if co-runners under mpicoloc do not explain it; else None.
 
     `method` is the method of the slowdown, which includes the run delay due to co-runners; `foreign_low` is
-    `foreign_delay_low_frac`. A job that slept nearly all the time may have waited for a large part of a short
-    ready time, so the run delay must also be `NOTABLE_FRAC` of the wall time.
+    `foreign_delay_low_frac`. In a job that slept nearly all the time, the run delay may be a large part of a
+    short ready time, so it must also be `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)
     is_explained = method != ALONE and foreign_low is not None and foreign_low < NOTABLE_FRAC

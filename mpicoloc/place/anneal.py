@@ -331,11 +331,11 @@ def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
 
 
 def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
-    """Job in each slot as from `random_placement`, but with jobs on neighbouring nodes, slot after slot.
+    """Like `random_placement`, but each job is on neighbouring nodes, and slots are filled one after another.
 
     Jobs of one size then share all of their nodes with the same other jobs, which suits jobs that wait for
-    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot, but 6 % above it
-    after 100 exchanges per slot if whole jobs are not exchanged.
+    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot; without exchanges
+    of whole jobs, they end 6 % above it after 100.
     """
     sizes = problem.sizes
     order = sorted(rng.permutation(len(sizes)).tolist(), key=lambda job: -sizes[job])
@@ -346,7 +346,7 @@ def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
 
 
 class Replicas:
-    """Placements of the same jobs with the pressure in each slot and the cost of each job.
+    """Several placements of the same jobs, with the pressure in each slot and the cost of each job.
 
     Replicas are stored one after the other: node i of replica r has number r n_nodes + i, and job j has
     r n_jobs + j. An empty slot holds the job `nobody`.
@@ -382,7 +382,7 @@ class Replicas:
         self.slowdown[everyone], self.cost[everyone] = self.evaluate(everyone)
 
     def _fill_slots_of_jobs(self) -> None:
-        """Fill the slots of each job, padded with -1, and the index of each slot in its job's row."""
+        """Set `slots` (each job's slots, padded with -1) and `place` (each slot's index in its job's row)."""
         sizes = np.tile(self.problem.sizes, self.n_replicas)
         self.slots = np.full((self.nobody + 1, int(sizes.max())), -1, np.int64)
         self.has_slot = np.arange(self.slots.shape[1]) < np.append(sizes, 0)[:, None]
@@ -596,7 +596,7 @@ def cost_of(slowdown: Floats, objective: str) -> float:
 
 
 def _first_temperature(replicas: Replicas, width: int, rng: np.random.Generator) -> float:
-    """Mean change of the cost, penalties left out, by random exchanges, which are undone."""
+    """Mean change of the cost, without penalties, by random exchanges, which are then undone."""
     one, other = proposals(replicas, max(width, 64 // replicas.n_replicas), rng)
     if not len(one):
         return LEAST_TEMPERATURE
@@ -624,7 +624,7 @@ def step(replicas: Replicas, one: Ints, other: Ints, temperature: float, rng: np
 
 
 def _exchange(replicas: Replicas, one: Ints, other: Ints) -> None:
-    """Swap the contents of slots, and compute the pressures on their nodes."""
+    """Swap the contents of slots, and compute the pressures on their nodes again."""
     replicas.exchange(one.reshape(-1), other.reshape(-1))
     replicas.refresh(np.concatenate([one, other], axis=1).reshape(-1) // replicas.problem.n_slots)
 
@@ -642,7 +642,7 @@ def proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple
 
 
 def job_proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Slots of pairs of jobs to exchange as a whole, all of one size, each (n, size); see `proposals`."""
+    """Slots of pairs of whole jobs to exchange, all jobs of one size, each (n, size); see `proposals`."""
     sizes, counts = np.unique(replicas.problem.sizes, return_counts=True)
     weights = np.where(counts > 1, counts, 0)
     if not weights.any():
@@ -685,7 +685,7 @@ def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
 
 
 def _changes(replicas: Replicas, one: Ints, other: Ints) -> tuple[Floats, Ints, Floats, Floats]:
-    """Make exchanges; the cost change of each, its jobs (padded with nobody), their slowdowns and costs."""
+    """Make exchanges. Returns each one's change of cost, jobs (padded with nobody), slowdowns and costs."""
     nodes = np.concatenate([one, other], axis=1) // replicas.problem.n_slots
     _exchange(replicas, one, other)
     jobs = np.sort(replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), -1), axis=1)

@@ -207,13 +207,13 @@ class Row:
 
 @dataclass(frozen=True)
 class Timing:
-    """Whether a call is timed by sampling (`is_light`), and the parameter that tells if it had an effect."""
+    """Whether a call is timed by sampling (`is_light`), and the parameter that shows if it had an effect."""
 
     is_light: bool = False
     flag: str = ""
 
     is_local: bool = False
-    """Whether the call only looks up something, so that it can be counted without a frame on the stack."""
+    """Whether the call only looks something up, so that it can be counted without a frame on the stack."""
 
     def enter(self, call: str, site: str, stack: str) -> str:
         """Call of the hook at the begin."""
@@ -222,7 +222,7 @@ class Timing:
         return f"mc_enter(&mc_f, {call}, {site})"
 
     def happened(self, flag_type: str = "int") -> str:
-        """A C condition: the call succeeded and had an effect, according to the parameter `flag`."""
+        """A C condition that is true if the call succeeded and, by the parameter `flag`, had an effect."""
         # a count may be MPI_UNDEFINED, which is negative; a true LOGICAL may be -1
         sign = ">" if "count" in self.flag else "!="
         return f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} {sign} 0"
@@ -315,7 +315,7 @@ def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> 
 
 
 def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> list[Prototype]:
-    """Functions with large counts from another MPI's header whose types this MPI's header has."""
+    """Functions with large counts from another MPI's header, if this MPI's header has all of their types."""
     names = {p.name for p in present}
     types = {word for p in present for word in re.findall(r"MPI_\w+", p.decl)}
 
@@ -326,7 +326,7 @@ def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> l
 
 
 def helpers(prototypes: Iterable[Prototype], abi: str) -> list[Prototype]:
-    """Functions that wrappers call but that are not wrapped; outside Open MPI conversions are macros."""
+    """Functions that wrappers call but that are not wrapped; only in Open MPI are conversions functions."""
     names = {*_HELPERS, *(_CONVERSIONS if abi == "openmpi" else ())}
     return [p for p in prototypes if p.name in names]
 
@@ -393,7 +393,7 @@ def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> l
 
 
 def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
-    """Statements that record the bytes that a call moved; ``is_kept``: each time its request is started."""
+    """Statements that record the bytes that a call moved; ``is_kept``: at each start of its request."""
     used = operands[1:] if row.first else operands
     kept = ", .is_kept = 1" if is_kept else ""
     end = [f"        mc_request_began(&mc_v, {request});"] if request else []
@@ -426,7 +426,7 @@ def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
 
 
 def is_ignored(status: str) -> str:
-    """A C condition: the program ignores the status."""
+    """A C condition that is true if the program ignores the status."""
     return f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
 
 
@@ -463,7 +463,7 @@ def completion_lines(
 
 
 def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
-    """Statements of the call that ends recording."""
+    """Statements around the call that ends recording, MPI_Finalize or MPI_Session_finalize."""
     return [
         "    mc_leave(&mc_f, 0, 0);",
         f"    {row.before}({', '.join(operands)});",
@@ -477,7 +477,7 @@ def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
 def end_lines(
     row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
 ) -> list[str]:
-    """Statements after the call; ``request``: the request that it made, ``is_kept``: a persistent one."""
+    """Statements after the call; ``request``: the request that it created; ``is_kept``: it is persistent."""
     hook = ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     after = hook if row.after else []
     if not row.volume and not row.first:
@@ -489,7 +489,8 @@ def end_lines(
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
     """The exported function with a fast path, followed by the head of its general part.
 
-    The general part is a function of its own, because it needs much stack. Empty if all calls need it.
+    The general part is a function of its own, because it needs much stack. Empty if every call needs the
+    general part.
     """
     if timing.is_local:
         way = [f"    if (mc_count(MC_CALL_{p.name}, {SITE}))", f"        return {real};"]
@@ -700,8 +701,8 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
     """The PMPI function of a wrapper.
 
     Calls are recorded if they come from a tool loaded before mpicoloc. They are not recorded inside a
-    wrapper, where tools loaded after mpicoloc call, nor from MPI's own libraries: Fortran interfaces look up
-    things before the program's call.
+    wrapper, where tools loaded after mpicoloc call, nor from MPI's own libraries: Fortran interfaces make
+    look-ups before the program's call.
     """
     if p.is_variadic:
         return []
@@ -726,7 +727,7 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
 
 
 def _take_arguments(p: Prototype) -> list[str]:
-    """Statements of MPI_Pcontrol, the only variadic function."""
+    """Statements that pass on the arguments of MPI_Pcontrol, the only variadic function."""
     if not p.is_variadic:
         return []
     level = p.params[-1].name
@@ -741,7 +742,7 @@ def _swap_worlds(p: Prototype, row: Row) -> list[str]:
 
 
 def _emit_head(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
-    """The beginning of the wrapper, up to its general part."""
+    """The beginning of the wrapper, up to its general part (see `quick_lines`)."""
     quick = quick_lines(p, row, timing, real, _swap_worlds(p, row))
     plain = [f"MC_EXPORT int {p.name}({p.decl})", "{", f"    void *mc_site = {SITE};"]
     return quick or [*plain, *[f"    const char *mc_stack = {STACK};"] * timing.is_light]
