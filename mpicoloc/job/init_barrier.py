@@ -66,7 +66,7 @@ def any_is_off(key: str) -> bool:
 
 
 def announced(announcement: str) -> list[tuple[str, int]]:
-    """The kind of MPI start, "init" or "session", and its round, of each process that has begun MPI.
+    """For each process that has begun MPI: the kind of its start, "init" or "session", and the round.
 
     A file that stays empty, because memory is full, counts as the first MPI_Init.
     """
@@ -89,7 +89,8 @@ class Record:
         self._place = -1
 
     def begin(self, i_round: int) -> None:
-        """Record that this process has ended all earlier rounds, and wait until all of this node have."""
+        """Record that this process has ended all earlier rounds, and wait until the node's others have,
+        too."""
         how_len = contract.MC_HOW_LEN
         line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
         with contextlib.suppress(OSError):

@@ -132,7 +132,7 @@ def _unshared(linked: elf.Linked, library_path: str) -> str:
 
 
 def _is_of_program(soname: str) -> bool:
-    """Whether a library is the program's own, not the system's, and so may call MPI."""
+    """Whether a library is the program's own, not the system's or MPI's, and so may call MPI."""
     return not (elf.is_system(soname) or soname.startswith(("libmpi", "libopen-", "liboshmem")))
 
 

@@ -63,7 +63,8 @@ def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
 
 
 def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> list[int]:
-    """Host of each rank, evenly: ``block`` fills host after host, ``cyclic`` is round-robin.
+    """Host of each rank, with ranks evenly distributed: ``block`` fills host after host, ``cyclic`` is
+    round-robin.
 
     The placements of `mpicoloc.network.topology.placements` (``F2``, ``RF``) put one rank on each host.
 
@@ -79,7 +80,7 @@ def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> li
 
 
 def with_coordinators(ranks: Sequence[int]) -> list[int]:
-    """Host of each process, with a coordinator after the last rank of each host."""
+    """Host of each process; each host's last rank is followed by a coordinator."""
     last = {host: rank for rank, host in enumerate(ranks)}
     return [host for rank, at in enumerate(ranks) for host in [at] * (1 + (last[at] == rank))]
 
@@ -156,7 +157,7 @@ def status(args: argparse.Namespace) -> int:
     """List the labs that are up; returns 1 if there are none."""
     labs = []
     for name in agent.names() if args.name is None else [args.name]:
-        # Any user can take a lab's name: report that, and list the other labs.
+        # Any user can occupy a lab's name: report that, and list the other labs.
         try:
             labs.append(control.ask(name, "describe"))
         except EnvironmentFault as error:

@@ -5,7 +5,8 @@ every job, so it imports nothing from mpicoloc.
 
 A lab listens at an abstract socket with its name, outside and in the network namespace of each host. A
 request is a length of four bytes and JSON, with the caller's stdin, stdout and stderr; each further byte is a
-signal to forward. The answer is JSON. The kernel identifies the caller to the lab, and the lab to the caller.
+signal to forward. The answer is JSON. The kernel tells the lab who the caller is, and the caller who the
+lab's owner is.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def socket_name(lab: str, prefix: str = _PREFIX) -> bytes:
 
 
 def names() -> list[str]:
-    """Names of the labs that are visible here: all of the machine's, or on a host the one it belongs to."""
+    """Names of the labs that are visible here: all labs of the machine, or on a host only the host's lab."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         paths = [line.split()[-1] for line in file]
     start = "@" + _PREFIX
@@ -82,7 +83,7 @@ def _answer(peer: socket.socket) -> dict[str, object]:
 
 
 class _Signals:
-    """Forwards signals, but only after `begin`, because a signal byte inside the request would corrupt it."""
+    """Forwards signals, but only after `begin`, because a signal byte within the request would corrupt it."""
 
     def __init__(self, peer: socket.socket):
         self.peer, self.waiting, self.begun = peer, bytearray(), False

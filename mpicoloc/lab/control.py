@@ -95,7 +95,7 @@ def _checked(name: str) -> str:
 
 
 def ask(name: str, what: str) -> dict[str, Any]:
-    """A lab's answer to ``describe`` or ``counters``.
+    """A lab's answer to the request ``describe`` or ``counters``.
 
     Raises `EnvironmentFault` if there is no lab of that name, or the lab does not answer.
     """
@@ -185,7 +185,7 @@ def first_process(name: str) -> int:
 
 
 def _parent(pid: int) -> int:
-    """PID of the `unshare` that waits for a process; 0 if there is none."""
+    """PID of the `unshare` that is waiting for a process; 0 if there is none."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
         parent = int(file.read().rpartition(")")[2].split()[1])
         with open(f"/proc/{parent}/comm", errors="surrogateescape") as comm:

@@ -1,6 +1,6 @@
 """The first process of a lab: ``python -m mpicoloc.lab.server NAME TOPOLOGY RATES [CLOCK_STEP_S]``.
 
-This process is number 1 of a PID namespace with every process of the lab. It makes the nodes and cables,
+It is process 1 of a PID namespace that contains every process of the lab. It makes the nodes and cables,
 prints "ready", and then serves the requests of `mpicoloc.lab.agent`. Nodes are sleeping processes, each in
 namespaces of its own, and a lab has no files outside them. So when this process ends for any reason, the
 kernel kills all the others, and their namespaces with all links, mounts and files disappear.
@@ -169,7 +169,7 @@ AGENT = "/dev/shm/.lab/agent"
 """File on every host that launchers use in place of ``ssh``."""
 TOPOLOGY = "/dev/shm/.lab/topology.yaml"
 TMPDIR = "/dev/shm/tmp"
-"""TMPDIR of every command. In /tmp, which is the machine's, files of launchers would outlive the lab."""
+"""TMPDIR of every command. In the machine's /tmp, files of launchers would outlive the lab."""
 _AGENT_TEXT = f'#!/bin/sh\nexec "${agent.PYTHON_ENV}" -SE "${agent.AGENT_ENV}" "%s" "$@"\n'
 _SWITCH = """set -e; cd /proc/sys/net
 for where in all default; do
@@ -194,7 +194,7 @@ _ALL_KINDS = _CLONE_NEWNET | _CLONE_NEWTIME | 0x00020000 | 0x04000000 | 0x080000
 """Flags of ``linux/sched.h`` for network, time, mounts, host name and System V IPC."""
 _SO_PEERGROUPS = 59
 _GRACE_S = 10.0
-"""Time limit for receiving a request, and for a command to end after its caller was killed, s."""
+"""Time limits, s: for receiving a request, and for a command to end after its caller was killed."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -404,7 +404,7 @@ def _signals(peer: socket.socket) -> bytes:
 
 
 def _become(pid: int, peer: socket.socket, request: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Become the caller's command, on a host, with only the caller's rights."""
+    """Replace this process by the caller's command on a host, with only the caller's rights."""
     try:
         for number, fd in enumerate(fds):
             os.dup2(fd, number)

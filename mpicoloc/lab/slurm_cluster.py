@@ -149,8 +149,8 @@ function slurm_job_modify(job, record, partitions, uid)
     return is_allowed(job, record, uid)
 end
 """
-"""Job-submit plugin of a site that pairs jobs: users cannot put jobs into the partition for sharing. Jobs
-with --exclusive get a foreign AdminComment, so the pairing service ignores them."""
+"""Job-submit plugin of a site that pairs jobs: it keeps users from putting jobs into the partition for
+sharing. Jobs with --exclusive get a foreign AdminComment, so the pairing service ignores them."""
 
 
 _SLURM_CONF = """ClusterName={name}
@@ -399,7 +399,7 @@ def start(
 
 
 def _free_ports(name: str, n: int) -> int:
-    """First of `n` consecutive ports on which nobody listens."""
+    """First of `n` consecutive ports on which no process listens."""
     # Labs that start at the same time see the same free ports, so the search starts at a hash of the name.
     i_first = zlib.crc32(name.encode()) % len(_PORTS)
     for first in (*_PORTS[i_first:], *_PORTS[:i_first]):
@@ -413,7 +413,7 @@ def _free_ports(name: str, n: int) -> int:
 
 
 def checked(name: str) -> str:
-    """Return `name` if a cluster can have it.
+    """Return `name` if it is a valid name of a cluster.
 
     Raises `UsageError` if the name has characters that Slurm does not allow.
     """

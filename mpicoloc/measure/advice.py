@@ -61,7 +61,7 @@ def _delayed(profile: Profile) -> str | None:
     lost = f"the ranks had no processor for {frac:.0%} of the time that they were ready to run"
     still = "no job under mpicoloc was beside it"
     if not _is_alone(found.slowdown):
-        # Only shutters, in which co-runners stand still, show that others use the processors.
+        # Only shutters, in which co-runners stand still, can show that other processes use the processors.
         foreign, low, high = processor.foreign_ends(found)
         if foreign is None or low is None or high is None or low < processor.NOTABLE_FRAC:
             return None
@@ -84,7 +84,7 @@ def _delayed(profile: Profile) -> str | None:
 
 
 def _unbound(profile: Profile) -> str | None:
-    """Advise to bind ranks that migrate between processors although nothing else competes for these."""
+    """Advise to bind ranks that migrate between processors although nothing competes for processors."""
     found, ranks = profile.interference, profile.tables["ranks"]
     # Binding would put all threads of a rank on one core, so only ranks with one thread count.
     has_one_thread = (ranks["cpu_s"] > 0) & (ranks["cpu_s"] <= _ONE_THREAD_CPU * profile.job.wall_s)
@@ -149,7 +149,7 @@ def _evenly_in_mpi(profile: Profile) -> str | None:
 
 
 def _unevenly(profile: Profile) -> str | None:
-    """Advise if most ranks wait for those with the most work."""
+    """Advise if most ranks wait for the ranks with the most work."""
     frac, balance = profile.mpi.time_frac or 0.0, _balance(profile)
     if balance is None or frac < HALF_MPI_FRAC or balance > UNEVEN_FRAC:
         return None

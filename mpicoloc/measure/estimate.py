@@ -28,8 +28,8 @@ UNWATCHED_FRAC = 0.1
 """Part of the job's time on a node that the agent may miss; if it misses more, co-runners are unknown."""
 
 UNWATCHED_S = 1.0
-"""Time that the agent may miss in any case, plus two periods, s: it starts after the ranks and looks once a
-period."""
+"""The agent may always miss this time, s, plus two periods, because it starts after the ranks and looks once
+a period."""
 
 SEE_CHECK = "run `mpicoloc check` on that node to see why"
 
@@ -37,7 +37,7 @@ SEE_CHECK = "run `mpicoloc check` on that node to see why"
 def interference(
     job: Job, tables: Tables, *, rng: Rng, slowdowns: RankSlowdowns | None = None
 ) -> Interference:
-    """Slowdown of the whole job and how it was found.
+    """Slowdown of the whole job, and the way in which it was measured.
 
     Parameters
     ----------

@@ -35,10 +35,10 @@ def blocks(shutters: Table, *, outside: bool = False) -> Floats:
 
 
 def work(shutters: Table) -> Floats:
-    """Instructions outside MPI before, during and after each valid shutter with known counts."""
+    """Instructions outside MPI before, during and after each valid shutter whose counts are known."""
     valid = valid_shutters(shutters)
     outside = _counts(valid, "outside_instructions")
-    # A window of length 0 was not measured. One without counts was spent in MPI or without a processor.
+    # A window of length 0 was not measured. A window without counts was spent in MPI or without a processor.
     return outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
 
 
@@ -91,7 +91,7 @@ def progress(instructions: Floats, *, rng: np.random.Generator) -> Estimate | No
     -----
     Eq. 6-8 of Breslow et al. 2013 with instructions per time in place of IPC. A job computes less per second
     when its instructions get slower, when it has no processor, and when it waits in MPI for a rank that
-    suffers either. IPC shows only the first.
+    suffers from either. IPC shows only the first effect.
 
     On shared processors the scheduler favours co-runners after the shutter, because they have just rested. So
     windows after shutters are replaced by those before if the two differ by more than `MAX_ENDS_APART`
@@ -144,7 +144,7 @@ def filtered(ipc: Floats, *, delta: float = DELTA, rng: np.random.Generator) -> 
     Notes
     -----
     Breslow et al. 2013, Algorithm 4. It selects blocks whose IPC rose in the shutter, so noise alone makes
-    the estimate of a job without interference exceed 1. Therefore the profile also has the unfiltered
+    the estimate exceed 1 for a job without interference. Therefore the profile also has the unfiltered
     estimate.
     """
     return _ratio(ipc[passes(ipc, delta)], "ipc-filtered", rng)

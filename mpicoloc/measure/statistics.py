@@ -31,7 +31,7 @@ class Comparison:
     low, high : float or None
         Interval of the ratio; None if the scatter of runs is unknown.
     p_value : float or None
-        Probability of a ratio at least that far from 1 if the groups were alike, adjusted by Holm for the
+        Probability of a ratio at least this far from 1 if the groups were alike, adjusted by Holm for the
         number of groups compared with the same one; None if the scatter of runs is unknown.
     confidence_frac : float
         Confidence of the interval: 0.95, or more if several groups are compared with the same one.
@@ -62,9 +62,9 @@ class Comparison:
         return "more" if self.low > 1 else "less" if self.high < 1 else "alike"
 
     def is_above(self, limit_frac: float) -> bool:
-        """Whether the ratio exceeds 1 + `limit_frac`, and, with several runs, significantly 1.
+        """Whether the ratio exceeds 1 + `limit_frac`, and, with several runs, exceeds 1 significantly.
 
-        From 0 to above 0 is growth. If only some of several runs are 0, the result is False.
+        A change from 0 to above 0 is growth. If only some of several runs are 0, the result is False.
         """
         if self.before == 0 and self.after is not None:
             return self.after > 0

@@ -30,7 +30,7 @@ MAX_PLACEMENTS = 3_000
 MAX_GROUPS = 2_000
 """Largest number of sets of jobs that can share a node."""
 MAX_STEPS = 100_000
-"""Largest number of steps of the search: for some jobs most branches lead to no placement."""
+"""Largest number of steps of the search, because for some jobs most branches lead to no placement."""
 
 
 class _TooMany(Exception):
@@ -85,7 +85,7 @@ def _placements(
         return
     for i in range(first, len(groups)):
         group = groups[i]
-        # Groups are sorted from large to small: the remaining ones cannot hold the jobs left.
+        # Groups are sorted from large to small, so the remaining groups cannot hold the jobs that are left.
         if sum(left) > n_nodes * len(group):
             return
         if all(left[job] for job in group):
@@ -202,7 +202,8 @@ class _Program:
         return x, np.where(self.one[x] == kind, self.other[x], self.one[x])
 
     def _neighbours(self) -> None:
-        """Every occupied slot has n_slots - 1 neighbours; the free slots limit how many are empty."""
+        """Every occupied slot has n_slots - 1 neighbours; the free slots limit how many of these are
+        empty."""
         n_others = self.problem.n_slots - 1
         for kind in range(self.n):
             x, _ = self._meetings_of(kind)

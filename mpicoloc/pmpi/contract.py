@@ -138,7 +138,7 @@ def _dtype_of(ctype: Any) -> np.dtype[Any]:
             return np.dtype(f"S{ctype.length}")
         return np.dtype((_dtype_of(ctype.item), (ctype.length,)))
     if ctype.kind == "struct":
-        # Raises for an opaque struct; cffi aborts when asked for the fields of one.
+        # This raises an exception for an opaque struct, whereas a query of its fields makes cffi abort.
         itemsize = ffi.sizeof(ctype)
         fields = dict(ctype.fields)
         return np.dtype(
@@ -259,7 +259,7 @@ def _mapped_segments(key: str) -> Iterator[Any]:
 
 
 def n_untraced(key: str) -> int:
-    """Number of the job's events on this node that its agent has not yet written to the trace file."""
+    """Number of the job's events on this node that the agent has not yet written to the trace file."""
     rings = (segment.ring for segment in _mapped_segments(key))
     return sum(
         ring.n_put - min(ring.n_taken, ring.n_put) for ring in rings if ring.is_kept and not ring.error
@@ -323,7 +323,7 @@ _TABLES = ("sites", "peers", "collectives", "parts", "cycles")
 
 
 def _drop_rows_born_after(earlier: np.void, segment: np.void) -> None:
-    """Free the rows of a copy that had no key in an earlier copy, because they may be incomplete.
+    """Clear the rows of a copy that had no key in an earlier copy, because such rows may be incomplete.
 
     The writer stores a row's key after its names, but only x86 guarantees that a reader sees them in this
     order: on other processors a copy may have the new key and the old names. If an earlier copy has the key,

@@ -34,7 +34,7 @@ class Common(NamedTuple):
 
 
 class Agent:
-    """A view of the keeper's node agent, or that agent itself (csrc/agent/), driven by the coordinator."""
+    """A view of the keeper's node agent, or the node agent itself (csrc/agent/) in the coordinator."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle

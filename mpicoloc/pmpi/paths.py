@@ -81,7 +81,7 @@ def listed(path: str) -> str:
 
 
 def _is_link(link: str, folder: str) -> bool:
-    """Make a link unless it exists; returns whether it is this user's and leads to the folder."""
+    """Make a link unless it exists; returns whether the link is this user's and leads to the folder."""
     try:
         os.symlink(folder, link)
     except OSError:
@@ -98,7 +98,8 @@ def writable_lib_dir() -> str:
 
 
 def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
-    """The first of the wanted files that other users cannot reach, and the barrier; None if there is none.
+    """The first of the wanted files that other users cannot reach, and its barrier; None if all are
+    reachable.
 
     The barrier is the file itself or a folder above it that is closed to others, and whose access list opens
     it to no user or group.
