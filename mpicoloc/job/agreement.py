@@ -132,14 +132,14 @@ def _is_there(comm: MPI.Comm, source: int, n_looks: int) -> bool:
 REST_NS = 500_000_000
 """Time between two checks whether a node has co-runners."""
 ANSWER_WITHIN_NS = 2_000_000_000
-"""Time limit for the answer of an agent, which looks every 50 ms."""
+"""Time limit for the answer of an agent, which looks for questions every 50 ms."""
 DEAF_NS = 10_000_000_000
 """Time before the next question if an agent did not answer: it is stopped, or has no board."""
 CLOCKS_EVERY_NS = 4_000_000_000
 CLOCKS_PART = 50
 """At most 1 / `CLOCKS_PART` of the time is spent on measuring clocks."""
 CLOCKS_AHEAD_NS = 5_000_000_000
-"""Usual time from the agreement on a shutter to its begin."""
+"""Usual time between the agreement on a shutter and its start."""
 SLACK_NS = 300_000_000
 """Time allowed for an agreement at first; it is doubled whenever it was too short."""
 MOST_SLACK_NS = 10_000_000_000
@@ -171,11 +171,11 @@ class Offer(NamedTuple):
     bubble: int = 0
     """Bubble drawn on this node for the next common shutter (see `mc_common`); the first node's is used."""
     is_bubble_wanted: int = 0
-    """Whether a bubble is wanted beside co-runners too. Without co-runners shutters are for bubbles only."""
+    """Whether a bubble is wanted even beside co-runners. Without co-runners shutters are for bubbles only."""
 
 
 class Plan(NamedTuple):
-    """A shutter for all nodes, with its begin by the first node's clock. `i` counts from 1.
+    """A shutter for all nodes, with its start by the first node's clock. `i` counts from 1.
 
     `bubble` runs beside the job on all nodes (0: none). `for_bubble`: no node has co-runners, so the shutter
     is for the bubble alone.

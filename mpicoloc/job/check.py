@@ -113,7 +113,7 @@ def mpis() -> list[Finding]:
 
 
 def _launchers() -> list[launcher.Launcher]:
-    """Every mpirun beside this Python and in PATH, each installation once."""
+    """Every mpirun in this Python's folder and in PATH, each installation once."""
     beside = os.path.dirname(sys.executable)
     files = [os.path.join(beside, name) for name in ("mpiexec.hydra", "mpirun")]
     names = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.mpich", "mpiexec.hydra")
@@ -225,7 +225,7 @@ def _remove_board(path: str) -> str:
 
 
 def left_behind(remove: bool = False) -> Finding:
-    """Files of this user's jobs that were killed together with their keeper."""
+    """Files of this user's jobs whose processes and keeper were killed."""
     from mpicoloc.core.units import counted
 
     name = "left behind"
@@ -325,7 +325,7 @@ def pidfd() -> Finding:
 
 
 def all_findings(clean: bool = False) -> list[Finding]:
-    """All findings, in the order in which a job meets them."""
+    """All findings, in the order in which they matter to a job."""
     return [
         options(),
         *compiled_parts(),

@@ -293,7 +293,7 @@ class Ranks:
 
 
 STEP_NS = 25_000_000
-"""Longest sleep of the agent, and so the largest delay in noticing the job's end."""
+"""Longest sleep of the agent, and hence the largest delay before it notices the job's end."""
 STEP_MIN_NS, STEP_PART = 2_000_000, 16
 """Least sleep, ns. A sleep lasts at most the job's age / STEP_PART, because a short job must not wait long
 for this process."""
@@ -459,7 +459,7 @@ def _load_mpi() -> Any:
 
 @contextlib.contextmanager
 def _sigterm_stops() -> Iterator[None]:
-    """Let SIGTERM raise `_Stopped`, so that with blocks clean up; outside the block SIGTERM kills."""
+    """Let SIGTERM raise `_Stopped`, so that `with` blocks clean up; elsewhere SIGTERM kills."""
 
     def stop(signum: int, frame: object) -> None:
         raise _Stopped(0)

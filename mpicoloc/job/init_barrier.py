@@ -89,8 +89,7 @@ class Record:
         self._place = -1
 
     def begin(self, i_round: int) -> None:
-        """Record that this process has ended all earlier rounds, and wait until the node's others have,
-        too."""
+        """Record that this process has ended all earlier rounds, and wait until the node's others have."""
         how_len = contract.MC_HOW_LEN
         line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
         with contextlib.suppress(OSError):

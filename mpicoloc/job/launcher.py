@@ -242,7 +242,7 @@ _PREFIXES = ("OMPI", "PRTE")
 
 
 def root_remedy(one: Launcher, arguments: Sequence[str] = ()) -> str:
-    """The remedy if Open MPI's mpirun refuses to run as root; empty if it does not."""
+    """The remedy if Open MPI's mpirun refuses to run as root; empty if it agrees to."""
     names = [(f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM") for prefix in _PREFIXES]
     is_allowed = any(all(os.environ.get(name) == "1" for name in pair) for pair in names)
     if one.family != "openmpi" or os.geteuid() != 0 or is_allowed or "--allow-run-as-root" in arguments:

@@ -30,8 +30,8 @@ _BOARD_BYTES_MAX = 1 << 20
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """Names of files that exist as long as their process does."""
 QUIET_S = 60.0
-"""Grace period, s: files whose owner gave a sign of life within it stay, because its processes may be in
-another PID namespace, such as a container."""
+"""Grace period, s: files whose owner gave a sign of life in this period are kept, because the owner's
+processes may be in another PID namespace, such as a container."""
 
 
 @dataclass(frozen=True)

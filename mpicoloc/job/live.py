@@ -96,7 +96,7 @@ def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
         return Rates()
     first = before.get(job.owner) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0.0, 0)
     time_s = now.t_s - first.t_s
-    # The counts of ranks that ended since then are missing from the sums.
+    # The counts of ranks that ended since the previous reading are missing from the sums.
     if time_s <= 0 or now.n_ranks == 0 or now.n_ranks != first.n_ranks:
         return Rates()
     return Rates(

@@ -291,7 +291,7 @@ def grid(axes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 def variants(
     args: argparse.Namespace, axes: Mapping[str, Sequence[str]], actions: Actions
 ) -> Iterator[tuple[dict[str, str], argparse.Namespace]]:
-    """Every combination with the arguments of its run; axes that are not flags are left to the caller."""
+    """Every combination, with the arguments of its run; the caller handles axes that are not flags."""
     for settings in grid(axes):
         own = copy.copy(args)
         del own.run, own.sweep

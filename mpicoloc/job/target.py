@@ -75,7 +75,7 @@ class Target(NamedTuple):
     """An application: its file, the family and file of its MPI library, and the library to preload.
 
     `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` says
-    why its world must not contain a coordinator; empty: it may.
+    why its world must not contain a coordinator, and is empty if it may.
     """
 
     file: str
@@ -119,7 +119,7 @@ Names are in lower case, so that they also match Fortran's."""
 
 
 def _unshared(linked: elf.Linked, library_path: str) -> str:
-    """Why a program's world must not contain a coordinator; empty: it may."""
+    """Why a program's world must not contain a coordinator; empty if it may."""
     library = elf.names(linked.path) if linked.path else b""
     if b"ompi_mpi_comm_world" not in library:
         return ""
@@ -137,7 +137,7 @@ def _is_of_program(soname: str) -> bool:
 
 
 def _is_sanitizer(soname: str) -> bool:
-    """Whether a library ends the program if another one is loaded before it."""
+    """Whether a library ends the program if another library is loaded before it."""
     return soname.startswith(("libasan.so", "libhwasan.so", "libclang_rt.asan", "libclang_rt.hwasan"))
 
 

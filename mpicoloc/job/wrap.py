@@ -35,7 +35,7 @@ _LOCAL = (
 """Launcher, the MPI family it starts, and its variables. Slurm's and bare PMIx's start any family."""
 
 _SILENT_S = 3.0
-"""Time that a rank that cannot start waits for its node's first rank to print the reason, s."""
+"""If a rank cannot start, it waits this time, s, for its node's first rank to print the reason."""
 
 _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstepd")
 
@@ -110,7 +110,7 @@ def key(env: Mapping[str, str]) -> str:
     jobs.
 
     `mpicoloc run` sets one. Otherwise the key is made of the launcher's job name, or of the process that
-    started the ranks. A job started inside another job gets a key of its own.
+    started the ranks. A job that is started inside another job gets its own key.
     """
     given = env.get(config.KEY_ENV)
     if given and env.get(config.WRAPPED_ENV) is None:
@@ -341,7 +341,7 @@ def restore_yield(env: dict[str, str], place: Place) -> None:
 
 
 def hide_coordinator(env: dict[str, str], place: Place, app: Sequence[str]) -> None:
-    """Correct Open MPI's variables for programs that read them or MPI_INFO_ENV, which is made from them.
+    """Correct Open MPI's variables for programs that read them or MPI_INFO_ENV, which MPI derives from them.
 
     The library itself does not read them. Sizes of the whole job are corrected only on one node, where the
     number of coordinators is known. Variables of Hydra and Slurm stay: MPI_Init needs them.
@@ -379,7 +379,7 @@ def become(chosen: Plan) -> NoReturn:
 
 
 def restore_signals() -> None:
-    """Restore the default action of signals that Python ignores: exec would pass "ignored" on."""
+    """Restore the default action of signals that Python ignores: a program keeps ignoring them after exec."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 

@@ -56,8 +56,8 @@ def connect(lab: str, prefix: str = _PREFIX) -> socket.socket:
     """
     peer = socket.socket(socket.AF_UNIX)
     try:
-        # Limit the wait, because any process may own the name. With settimeout(), connect would fail at once
-        # while a lab is busy.
+        # Limit the wait, because any process may own the name. With settimeout(), connect would fail
+        # immediately while a lab is busy.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
         peer.connect(socket_name(lab, prefix))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))

@@ -136,7 +136,7 @@ def ports(found: Sequence[Cable]) -> dict[str, list[tuple[str, int]]]:
 
 
 def addressing(tree: Topology, level: int, number: int, interfaces: Sequence[str]) -> str:
-    """Input of ``ip -batch`` in a node: interfaces, address, and a route per destination by d-mod-k."""
+    """Input of ``ip -batch`` in a node: interfaces, address, and d-mod-k routes to all destinations."""
     own = address(level, number)
     lines = ["link set lo up", *(f"link set {name} arp off up" for name in interfaces)]
     lines.append(f"addr add {own}/32 dev lo" if level else f"addr add {own}/16 dev up0 noprefixroute")

@@ -24,7 +24,7 @@ from mpicoloc.core.profile import (
 from mpicoloc.core.units import counted
 
 MIN_STRATUM = 30
-"""Solo time, in co-run durations, that a kind of cycle needs for a stratum of its own."""
+"""Solo time, in units of its co-run duration, that a kind of cycle needs to be a stratum of its own."""
 MIN_SEEN = 8
 """Solo completions that such a kind also needs: one long wait of a short cycle is not enough evidence."""
 MIN_UNCUT = 0.1
@@ -243,7 +243,7 @@ _MANY_KINDS = 2000
 
 @dataclass(frozen=True)
 class PhaseSlowdown:
-    """Slowdown of the co-run phase, T_co/T_solo; None when `reason` says why.
+    """Slowdown of the co-run phase, T_co/T_solo; if it is None, `reason` says why.
 
     `alternatives` are the results of other estimators, `meters` those of all meters that were tried.
     """
@@ -481,9 +481,9 @@ def _settle_frac(groups: Cells, window_s: float) -> float:
 def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[float, float]:
     """The weight for the time that cut cycles took before their shutter, and the least half width.
 
-    If cycles of a kind are alike, that time tells exactly how much work is left. If they differ, it is
-    noise. So the weight with the smallest spread is used if its gain is large enough. The smallest of several
-    spreads is biased downwards: unless the gain is significant, the interval gets a least width.
+    If cycles of a kind are alike, that time tells exactly how much work is left. If they differ, it is noise.
+    So the weight with the smallest spread is used if its gain is large enough. The smallest of several
+    spreads is biased downwards, so unless the gain is significant, the interval gets a least width.
     """
     left_out = groups.weighted_sums(1.0 - np.eye(groups.n_groups))
     slowdowns = [pooled_slowdowns(left_out, strata, window_s, weight).slowdown for weight in CUT_WEIGHTS]

@@ -20,7 +20,7 @@ _VALID, _PARTIAL = VERDICTS.index("valid"), VERDICTS.index("partial")
 
 
 def with_slowdowns(job: Job, tables: Tables, slowdown: Estimate | None) -> Table:
-    """The table of co-runners with the slowdown by each; their excesses over 1 add up to that of the job.
+    """The table of co-runners with the slowdown by each; the excesses over 1 add up to the job's excess.
 
     The model is additive: a cost that two co-runners cause only together is divided between them. Jobs on
     several nodes have no partial shutters.

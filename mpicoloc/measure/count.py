@@ -110,7 +110,7 @@ N_ROUNDS = 5
 N_FAR_ROUNDS = 3
 """Number of iterations: the speed in shutters and the far time per pass depend on each other."""
 MAX_SPEED = 10.0
-"""Bound on the ratio of the speeds in and before shutters, and on its inverse, in the fit of far time."""
+"""Bound on the ratio of the speed in shutters to that before them, and on its inverse, in far-time fits."""
 MIN_WATCHED_FRAC = 0.3
 """A shutter is left out if the places counted there have less than this total weight."""
 MIN_TIME_FRAC = 0.1
@@ -298,7 +298,7 @@ class Paces:
     column) since the previous shutter; 0: not known. In a `crowded` shutter threads of the job waited for
     each other's processors, a bubble ran, or co-runners were spared, so `during` is not the pace of the job
     alone; `bubble_level` is 0 where no bubble ran. `present` and `spared` have a bit for each co-runner.
-    `n_corunners` counts those of the node; `alone`: no node had a co-runner. `stratum` numbers sets of
+    `n_corunners` counts the node's co-runners; `alone`: no node had a co-runner. `stratum` numbers sets of
     shutters with the same places, 0 for rare sets; `group` numbers those left out together when weights are
     fitted; `instant` numbers the shutters in order of time, with one number for a shutter common to several
     nodes.
@@ -370,9 +370,9 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
 def crowded(rows: Table) -> Flags:
     """Whether threads of the job waited for processors in each shutter, on any of its nodes.
 
-    Two ranks that happen to share a processor when the co-runner is paused stay there for tens of
-    milliseconds. A job with more threads than processors always waits for itself: if threads waited in most
-    shutters of a node, none of these is crowded.
+    Two ranks that happen to share a processor when the co-runner is paused keep sharing it for tens of
+    milliseconds. The threads of a job with more threads than processors always wait for each other: if
+    threads waited in most shutters of a node, none of these is crowded.
     """
     waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
     for node in np.unique(rows["i_node"]):

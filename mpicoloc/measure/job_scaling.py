@@ -227,7 +227,7 @@ def job_scale(job: Job, tables: Tables, slowdowns: RankSlowdowns) -> Callable[[E
 
 
 def split_wall(wall_s: float, nodes: Table, shutters: Table) -> WallTimeSplit:
-    """Split the wall time of `wall_s` seconds by state, from the records of the node agents."""
+    """Split a wall time of `wall_s` seconds by the job's state, from the records of the node agents."""
     valid = valid_shutters(shutters)
     solo_s = float((valid["t1_ns"] - valid["t0_ns"]).sum()) * 1e-9 / len(nodes)
     shared_s = min(wall_s, float(nodes["shared_s"].mean()))

@@ -141,7 +141,7 @@ def _by_places(tables: Tables, ranks_wait_alike: bool) -> MeterResult:
 
 
 def n_running_threads(ranks: Table, wall_s: float) -> float:
-    """Mean number of running threads; at least one per rank, because ranks wait for each other."""
+    """Mean number of running threads, but at least one per rank, because ranks wait for each other."""
     used_s = float(np.nansum(ranks["cpu_s"]))
     return max(len(ranks), used_s / wall_s if wall_s > 0 else 0.0, 1.0)
 

@@ -436,7 +436,7 @@ class Replicas:
         return np.asarray(apart + over)
 
     def cost_of(self, slowdown: Floats) -> Floats:
-        """Terms that jobs with these slowdowns add to the objective, which is minimised."""
+        """Terms that jobs with these slowdowns add to the objective, which is to be minimised."""
         if self.objective == "speedup":
             return np.asarray(-1.0 / slowdown)
         return slowdown if self.objective == "sum" else np.asarray(slowdown**WORST_POWER)
@@ -467,7 +467,7 @@ class Replicas:
 N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
 """Exchanges for each slot, divided among the replicas, and the least number that a replica gets."""
 COLD_FRAC = 1e-3
-"""The last temperature as a fraction of the first, which is the mean change of cost by random exchanges."""
+"""The last temperature as a fraction of the first, which is a random exchange's mean change of cost."""
 DESCENT_FRAC = 0.2
 """Fraction of the steps, at the end, in which no exchange that raises the cost is accepted."""
 MAX_REPLICAS = 64
@@ -663,7 +663,7 @@ def _possible(replicas: Replicas, one: Ints, other: Ints) -> tuple[Ints, Ints]:
     there = replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), 2, each * problem.n_slots)
     is_free = ~(there[:, 1] == job_one[:, None]).any(axis=1) | (job_one == replicas.nobody)
     is_free &= ~(there[:, 0] == job_other[:, None]).any(axis=1) | (job_other == replicas.nobody)
-    # Different nodes: an exchange within a node changes nothing.
+    # Only slots on different nodes: an exchange within a node changes nothing.
     useful = np.flatnonzero(is_free & (job_one != job_other) & (nodes[:, 0] != nodes[:, each]))
     jobs = there[useful].reshape(len(useful), 2 * each * problem.n_slots)
     alone = _first_come(jobs, nodes[useful], replicas.nobody, problem.n_nodes * replicas.n_replicas)

@@ -28,7 +28,7 @@ from mpicoloc.place.anneal import (
 
 MAX_PLACEMENTS = 3_000
 MAX_GROUPS = 2_000
-"""Largest number of sets of jobs that can share a node."""
+"""Largest number of possible sets of jobs on one node."""
 MAX_STEPS = 100_000
 """Largest number of steps of the search, because for some jobs most branches lead to no placement."""
 
@@ -202,8 +202,7 @@ class _Program:
         return x, np.where(self.one[x] == kind, self.other[x], self.one[x])
 
     def _neighbours(self) -> None:
-        """Every occupied slot has n_slots - 1 neighbours; the free slots limit how many of these are
-        empty."""
+        """Every occupied slot has n_slots - 1 neighbours; the free slots limit how many are empty."""
         n_others = self.problem.n_slots - 1
         for kind in range(self.n):
             x, _ = self._meetings_of(kind)
@@ -226,7 +225,7 @@ class _Program:
             self.below.append((unknowns, [slope, -1.0], slope * levels[a] - cost[a]))
 
     def _slowest_node(self, kind: int) -> None:
-        """(2): the slowest node is at least as slow as the mean over nodes."""
+        """(2): the slowest node is at least as slow as the nodes on average."""
         x, met = self._meetings_of(kind)
         levels, cost = self.problem.responses.levels, self.kinds.cost[kind]
         push = self.problem.responses.push[self.kinds.program[kind]][self.kinds.program[met]]

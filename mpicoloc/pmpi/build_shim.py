@@ -157,8 +157,8 @@ def include_dirs_of(mpicc: str) -> list[str]:
 def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
     """Compile the keeper, the small program that outlives the ranks of a job; for `kept` see `build_shim`.
 
-    Capstone's library is copied beside the keeper, which loads it from there. Without the wheel `capstone`
-    the keeper cannot decode instructions, so it cannot count loops.
+    Capstone's library is copied into the keeper's folder, from which the keeper loads it. Without the wheel
+    `capstone` the keeper cannot decode instructions, so it cannot count loops.
     """
     sources, program = csrc_dir(), Path(out_dir) / paths.KEEPER
     capstone = find_capstone()
@@ -274,7 +274,7 @@ def compile_and_link(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(out.name + ".new")
-    # clang warns of flags that a step does not use
+    # clang warns about flags that a step does not use
     compiling = [*cc, *(flag for flag in flags if flag != "-shared"), "-c"]
     linking = [*cc, *(flag for flag in flags if not flag.startswith("-I"))]
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]

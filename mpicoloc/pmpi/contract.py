@@ -70,7 +70,7 @@ def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
 
 
 def _extents(handle: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of the file that have data; the whole file if the file system cannot tell."""
+    """Ranges of the file that contain data; the whole file if the file system does not know them."""
     end = 0
     while end < size_bytes:
         try:

@@ -1,6 +1,6 @@
 """Finds the MPI library that a program links from ELF headers, without running or loading the program.
 
-``ldd`` would run the program's own loader, and cost every rank a process.
+``ldd`` would run the program's own loader, and every rank would have to start it.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ def which(name: str, path: str | None = None) -> str | None:
 
 
 def locate(soname: str) -> str | None:
-    """The file that the loader would load for a library's name or path, in a program like this one."""
+    """The file that the loader would load for a library's name or path in a program like this Python."""
     if "/" in soname:
         return soname if os.path.isfile(soname) else None
     here = read("/proc/self/exe")

@@ -1,7 +1,7 @@
 """Fortran wrappers, derived from the C prototypes.
 
-Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes
-through the C symbols that the shim replaces. From Open MPI 6 on, functions of ``use mpi_f08`` with choice
+Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; none of these
+calls uses the C symbols that the shim replaces. From Open MPI 6 on, functions of ``use mpi_f08`` with choice
 buffers take these as descriptors, and are called ``mpi_x_f08ts_``. MPICH: Fortran calls the C symbols, except
 for functions of ``use mpi_f08`` without a choice buffer: these call PMPI, so only they are wrapped.
 

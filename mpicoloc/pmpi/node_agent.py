@@ -101,7 +101,7 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
         status = lib.mc_agent_watch(out, key.encode(), KEEPER_STEP_NS)
         heads = contract.segment_heads(key)
         if status == lib.MC_E_GONE and not heads:
-            yield None  # an agent started now would make a node file that no process removes
+            yield None  # an agent started now would create a node file that no process removes
             return
         # A keeper that starts after the job's end runs no agent.
         if all(head.state == lib.MC_RANK_FINALIZING for head in heads):
