@@ -153,7 +153,7 @@ Steps = Generator[None, None, Any]
 
 
 class Offer(NamedTuple):
-    """A coordinator's message to the others before each shutter; times on the first node's clock."""
+    """A coordinator's message to the others before each shutter; times are on the first node's clock."""
 
     is_over: int = 0
     """Whether the node's ranks are in MPI_Finalize or gone."""

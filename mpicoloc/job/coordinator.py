@@ -48,9 +48,10 @@ class WarmWriter:
     """A child process that loads the libraries for writing profiles while MPI starts.
 
     Loading NumPy and h5py takes a tenth of a second. If the coordinator loaded them at the end, the ranks
-    would wait in MPI_Finalize; if at its start, MPI_Init would be delayed. So a child loads them; it is
-    forked before MPI is loaded, so that it holds nothing of MPI. The child serves short jobs: in longer jobs
-    it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the work itself.
+    would wait in MPI_Finalize; if it loaded them at its start, MPI_Init would be delayed. So a child loads
+    them; it is forked before MPI is loaded, so that it shares no state of MPI. The child serves short jobs:
+    in longer jobs it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the
+    work itself.
 
     `work` are the functions that the child can run: `marshal` must support their arguments and results, and
     it must be harmless to run them twice. `load` loads their libraries; the child calls it at once.
@@ -86,7 +87,7 @@ class WarmWriter:
             self._pipe = own.makefile("rwb")
 
     def _ask(self, words: list[Any]) -> tuple[Any] | None:
-        """The child's answer in a tuple; None if it fails, which also closes the child."""
+        """The child's answer in a tuple; None if the child fails, which also ends the child."""
         if self._pipe is None:
             return None
         try:
@@ -494,7 +495,7 @@ def _watch(key: str, member: Membership) -> Ranks | None:
             agreement.step(is_over=True)
             member.look()
             _rest(agent)
-        # Other nodes may still compute; until they are done, the ranks here remain part of the job.
+        # Ranks on other nodes may still compute; until they finish, the ranks here remain part of the job.
         everywhere = member.comm.Ibarrier()
         while not everywhere.Test():
             member.look()

@@ -13,7 +13,7 @@ from mpicoloc.job import blind_ranks
 from mpicoloc.pmpi import contract
 
 OFF = "off"
-"""Suffix of the job's empty file that says that a rank has switched mpicoloc off (`mc_announce_off`)."""
+"""Suffix of the empty file by which a rank announces that it has switched mpicoloc off."""
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
@@ -33,7 +33,7 @@ def wait_for_init(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until a rank of this node begins MPI_Init or MPI_Session_init; False: no rank will.
+    """Wait until a rank of this node begins MPI_Init or MPI_Session_init; returns False if no rank will.
 
     Raises `EnvironmentFault` if ranks have begun MPI without the library: they hang until the job is ended.
     """

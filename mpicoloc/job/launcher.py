@@ -204,7 +204,7 @@ def _word_with_room(flag: str, word: str) -> str:
 
 
 def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> tuple[int, bool]:
-    """Wait for a launcher to end; kill it if it hangs although its ranks have ended.
+    """Wait for a launcher to end, and kill it if it hangs after its ranks have ended.
 
     Result: its exit code, and whether it was killed. Open MPI 4.1.4 hangs and ignores SIGTERM if ranks die in
     MPI_Init, because memory is full or because of a file size limit.

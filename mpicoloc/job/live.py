@@ -182,7 +182,7 @@ def _slots() -> Iterator[np.void]:
 
 
 def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
-    """Key of each of this user's jobs, by agent process and name; several jobs may have the same name."""
+    """Key of each of this user's jobs, by agent process and name, because several jobs may share a name."""
     for name in os.listdir(folder):
         match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
         # The job may end while it is read, or belong to another user.

@@ -120,7 +120,7 @@ def _by_co_runner(rows: list[dict[str, Any]]) -> Metric:
 
 
 def _label(text: Any) -> str | None:
-    """An untrusted text from a user's process as a label; None if it is not a text."""
+    """A label from the untrusted output of a user's process; None if it is not text."""
     return text[:_MOST_LETTERS].encode(errors="replace").decode() if isinstance(text, str) else None
 
 

@@ -1,8 +1,8 @@
 """Run an MPI program with its coordinator and write a profile.
 
 The program's output and exit code are the same as without mpicoloc. Arguments after its name are the
-program's own; write -- before a program whose name begins with a dash. For several nodes use your launcher,
-with one more rank on each node: mpirun -n N+1 python -m mpicoloc.wrap app ...
+program's own; write -- before a program whose name begins with a dash. For several nodes, use your own
+launcher, with one more rank on each node: mpirun -n N+1 python -m mpicoloc.wrap app ...
 
   mpicoloc run -n 8 ./heat2d 400 2000
   mpicoloc run -n 8 --trace all --out heat2d.h5 -- ./heat2d 400 2000

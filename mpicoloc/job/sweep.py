@@ -1,4 +1,4 @@
-"""`--sweep` of the simulating verbs: combinations of flag values, on all cores or under mpirun.
+"""`--sweep` of the simulating verbs: runs combinations of flag values on all cores or under mpirun.
 
 Each combination is a separate case, whose row is saved in a folder; saved cases are not run again.
 """

@@ -1,6 +1,6 @@
 """The file of an application, its MPI library, and the library to preload for it.
 
-Used by `wrap`, `run` and `preload`, so that the three ways of starting a job agree.
+`wrap`, `run` and `preload` use this module, so that the three ways of starting a job agree.
 """
 
 from __future__ import annotations

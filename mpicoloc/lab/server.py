@@ -7,7 +7,7 @@ kernel kills all the others, and their namespaces with all links, mounts and fil
 
 Nodes are named as in `mpicoloc.core.network`: hosts ``h0``, ``h1`` etc., switches ``s1-0`` etc. Interfaces
 are named after their ports, for example ``up0`` or ``down3``. Both ends of a cable have the same MAC address
-and do not use ARP, so links carry only the hosts' own packets.
+and do not use ARP, so links carry only the hosts' packets.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Slurm labs on this machine: start and end them; also the first process of a lab.
+"""Starts and ends Slurm labs on this machine; it is also the first process of a lab.
 
 The first process is ``python -m mpicoloc.lab.slurm_cluster PLAN`` with PLAN in JSON. It is process 1 of a PID
 namespace with munged, slurmctld and one slurmd per node. Each slurmd has its own mount table, host name,
 System V IPC and /dev/shm. When the first process ends for any reason, the kernel kills all the others. A
-daemon that ends is restarted after a second, as by systemd.
+daemon that ends is restarted after a second, as systemd would do.
 """
 
 from __future__ import annotations

@@ -226,7 +226,7 @@ BURST_MODEL_ERROR = 0.0075
 EDGE_ERROR = 0.25
 """Relative standard error of the edge correction."""
 CUT_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Weights tried for the time that cut cycles had taken before their shutter."""
+"""Weights tried for the time that cut cycles took before their shutter."""
 MIN_GAIN, CLEAR_GAIN = 0.8, 0.6
 """Ratio of the spread with a weight to that with weight 0: below the first the weight is used, below the
 second the gain is significant."""
@@ -508,12 +508,12 @@ def _used_groups(cells: Cells) -> Cells:
 
 
 def t_quantile(n_free: float) -> float:
-    """The 97.5 % quantile of Student's t, to within 0.5 % from 6 degrees of freedom on."""
+    """The 97.5 % quantile of Student's t, accurate to 0.5 % from 6 degrees of freedom on."""
     return 1.96 + 2.37 / n_free + 2.8 / n_free**2
 
 
 def burst_cycles(cycles: Table) -> Table:
-    """The cycles that are bursts, and not units of work that the application marks."""
+    """The cycles that are bursts, not units of work that the application marks."""
     return cycles[cycles["from_site"] != UNIT_SITE]
 
 

@@ -112,7 +112,7 @@ def _costs(
 
 
 def slowdown_by_job(rows: Table) -> dict[str, Estimate]:
-    """Slowdown by each co-runner whose effect could be separated, by job; the largest over the nodes."""
+    """Slowdown by each co-runner whose effect could be separated, by job id; the largest of all nodes."""
     found: dict[str, Estimate] = {}
     for row in rows[rows["slowdown"] > 0]:
         name = text(row["job_id"])

@@ -1,4 +1,4 @@
-"""The count estimate: passes per second of many places of the program, with co-runners and without.
+"""The count estimate: compares passes per second of many places of the program with and without co-runners.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -114,7 +114,7 @@ MAX_SPEED = 10.0
 MIN_WATCHED_FRAC = 0.3
 """A shutter is left out if the places counted there have less than this total weight."""
 MIN_TIME_FRAC = 0.1
-"""Least part of a window that remains after the time that counting took is subtracted."""
+"""Least part of a window that remains when the time that counting took is subtracted."""
 MIN_NEAR_FRAC = 0.25
 """The pace of a window is ignored if a smaller part of the window is near counted places: the rest of the
 code may pass them unseen by samples."""
@@ -142,7 +142,7 @@ class Counts:
 
     @property
     def time_ns(self) -> Floats:
-        """Time near counted places without the time that counting took, by shutter and window."""
+        """Time near counted places minus the time that counting took, by shutter and window."""
         return self.near_ns - np.minimum(self.lost_ns, (1 - MIN_TIME_FRAC) * self.near_ns)
 
     @property
@@ -395,7 +395,7 @@ def instants(rows: Table) -> Indices:
 
 
 def _alone(rows: Table, shutters: Table) -> Flags:
-    """Whether no node of the job had a co-runner in each shutter of `rows`, by the rows of all `shutters`."""
+    """For each shutter in `rows`: whether the job had no co-runner on any node, by the rows of `shutters`."""
     common = shutters["common"][(shutters["common"] > 0) & (shutters["n_corunners"] > 0)]
     return (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
 
@@ -576,7 +576,7 @@ MAX_HALF_WIDTH = 0.5
 MIN_COVERAGE = 0.6
 """Least part of the job's time in which counted places must be passed; the rest is assumed as slow."""
 MIN_PACE = 0.02
-"""Pace relative to the mean below which the places count as not passed."""
+"""Pace, relative to the mean, below which the places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
 """Prior standard error of the logarithm of (slowdown far from counted places / slowdown near them): a
 constant, and a part of the logarithm of the slowdown near them."""
@@ -591,8 +591,8 @@ COUNT_MODEL_ERROR = 0.005
 def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSlowdown:
     """Slowdown of the co-run phase, T_co/T_solo, from counts of places in shutters and before them.
 
-    `cost_ns` is the job's time for counting one pass. Result: with a 95 % interval, or with the reason why
-    there is no estimate.
+    `cost_ns` is the job's time for counting one pass. The result has a 95 % interval, or the reason why there
+    is no estimate.
 
     Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
     """
@@ -607,7 +607,7 @@ def half_width(found: Estimate | None) -> float:
 def _without_beginning(found: Paces) -> Paces:
     """Leave out shutters before the first one with a frequent set of places, if enough remain.
 
-    Earlier sets belong to the program's start; weights from so few windows are uncertain.
+    Earlier sets of places belong to the program's start; weights from so few windows are uncertain.
     """
     is_frequent = found.stratum > 0
     if not is_frequent.any():

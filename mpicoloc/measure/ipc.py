@@ -12,10 +12,11 @@ MIN_SHUTTERS = 8
 DELTA = 0.05
 """Largest difference between the IPC before and after a shutter in Algorithm 4."""
 MAX_ENDS_APART = 3.0
-"""Largest mean difference of the windows before and after shutters that may be chance, in standard errors."""
+"""Largest mean difference between windows before and after shutters to ascribe to chance, in standard
+errors."""
 N_REPLICATES = 1000
 MAX_END_RATIO = 2.7
-"""Ratio of the ends of an interval above which there is no estimate."""
+"""If the ratio of an interval's ends is larger, there is no estimate."""
 UNMODIFIED = "ipc-unfiltered"
 EVENTS = ("instructions", "cycles")
 
@@ -138,8 +139,8 @@ def unfiltered(ipc: Floats, *, rng: np.random.Generator, method: str = UNMODIFIE
 def filtered(ipc: Floats, *, delta: float = DELTA, rng: np.random.Generator) -> Estimate | None:
     """Slowdown from the blocks that do not cross a phase boundary.
 
-    Parameters and result are those of `unfiltered`; `delta` is the largest difference of IPC before and
-    after.
+    Parameters and result are those of `unfiltered`; `delta` is the largest difference between the IPC before
+    and after.
 
     Notes
     -----

@@ -87,7 +87,8 @@ def choose(
         counted = () if of_meter.slowdown is None else (of_meter.slowdown,)
         is_burst_better = not counted or (not was_chosen and _is_much_wider(of_meter.slowdown, of_burst))
     else:
-        # A program that polls in loops of its own retires instructions without progress; bursts are immune.
+        # A program that polls in its own loops retires instructions without progress; this does not affect
+        # bursts.
         is_burst_better = not was_chosen
     if of_burst is not None and is_burst_better:
         return dataclasses.replace(by_burst, alternatives=counted)

@@ -18,7 +18,7 @@ ALONE_WORDS = "1 (no co-runner under mpicoloc)"
 """Text for that slowdown, which is not measured: processes without mpicoloc may have run as well."""
 NOTABLE_FRAC = 0.05
 """A profile gets a note if its run delay is at least this part of the time ready to run. Kernel threads and
-daemons take the processor from every job now and then, and runs of one program differ by some per cent
+daemons take the processor from every job now and then, and runs of one program differ by a few per cent
 anyway. A process that shares its processor with one other process loses half of the time."""
 MIN_SHUTTERS = 3
 """Least number of shutters from which the run delay not due to co-runners is estimated."""

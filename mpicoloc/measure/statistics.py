@@ -70,7 +70,7 @@ class Comparison:
             return self.after > 0
         if self.ratio is None or self.ratio <= 1 + limit_frac:
             return False
-        # If one group has several runs and there is no interval, the difference may be chance.
+        # If a group has several runs but there is no interval, the difference may be due to chance.
         return max(self.n_before, self.n_after) == 1 if self.low is None else self.low > 1
 
 

@@ -140,7 +140,7 @@ def _job_classes(problem: Problem, objective: str) -> _JobClasses:
         table[:, size] if policy in _ALL_NODES else table[:, 1 : size + 1].min(axis=1)
         for table, size, policy in zip(tables, sizes, problem.policy[first], strict=True)
     ]
-    # Noise can make a measured matrix fall; the largest non-decreasing curve below it is still a bound.
+    # Noise can make a measured matrix decrease; the largest non-decreasing curve below it is still a bound.
     cost = np.minimum.accumulate(np.array(least)[:, ::-1], axis=1)[:, ::-1]
     cost = -1 / cost if objective == "speedup" else cost
     return _JobClasses(first, count, sizes, problem.program[first], is_mean, cost)

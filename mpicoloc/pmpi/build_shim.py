@@ -370,7 +370,8 @@ _PLUGIN_FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werro
 def build_plugin(
     folder: str | Path, python: str, include: str | None = None, cflags: Sequence[str] = ()
 ) -> tuple[Path, Path]:
-    """Compile plugin and chooser into the folder of the preloaded libraries, and name the interpreter there.
+    """Compile plugin and chooser into the folder of the preloaded libraries, and record the interpreter
+    there.
 
     Result: plugin and chooser. Raises `EnvironmentFault` if Slurm's headers are missing or the compiler
     fails.

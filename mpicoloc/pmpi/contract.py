@@ -52,7 +52,7 @@ def is_own_file(path: str | os.PathLike[str]) -> bool:
 
 
 def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
-    """A writable copy of the file's first bytes, or of all, in which holes of the file stay unallocated.
+    """A writable copy of the file's first bytes, or of all bytes; holes of the file stay unallocated.
 
     A segment of a running job has 8 MB, most of it empty, which matters on a node with hundreds of ranks.
     """
@@ -232,7 +232,7 @@ def n_foreign() -> int:
 
 
 def segment_paths(key: str) -> list[str]:
-    """Segment files of a job on this node, in rank order; only this user's, as others may plant files."""
+    """This user's segment files of a job on this node, in rank order; other users may plant files."""
     found = {}
     for path in glob.glob(glob.escape(shm_path(key, "")) + ".*.seg"):
         rank = path.rsplit(".", 2)[1]

@@ -375,7 +375,7 @@ def is_persistent(name: str) -> bool:
 
 
 def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
-    """Statements that drop the data on a handle before it is freed, also inside callbacks of MPI."""
+    """Statements that drop the data about a handle before it is freed, even inside callbacks of MPI."""
     if not row.forget:
         return []
     pointers = [params[int(arg.partition(":")[2])].name for arg in row.args]
@@ -384,7 +384,7 @@ def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> 
 
 
 def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
-    """Statements before the call that read a handle before the call replaces it."""
+    """Statements that read a handle before the call replaces it."""
     if not row.first:
         return []
     pointer = params[int(row.args[0].partition(":")[2])].name
@@ -443,7 +443,7 @@ def completion_end(row: Row, flag: str, number: str, indices: str, base: str) ->
 def completion_lines(
     row: Row, params: Sequence[Param], call: Sequence[str], timing: Timing, is_fortran: bool = False
 ) -> list[str]:
-    """A completion call, ``call``, and the record of ended requests; the shim replaces ignored statuses."""
+    """A completion call, ``call``, and statements that record ended requests and replace ignored statuses."""
     at = completion_params(row, params)
     status, c_type = at["status"], "MPI_Fint" if is_fortran else "int"
     count = at.get("count", "1")

@@ -47,7 +47,7 @@ class Agent:
         return int(lib.mc_agent_run(self._handle, step_ns, n_steps))
 
     def ranks(self) -> tuple[int, int, int]:
-        """Numbers of this job's ranks on this node: ever seen, alive, finalizing."""
+        """Numbers of this job's ranks on this node: seen so far, alive, finalizing."""
         n = ffi.new("int[3]")
         lib.mc_agent_ranks(self._handle, n, n + 1, n + 2)
         return n[0], n[1], n[2]
@@ -79,7 +79,7 @@ class Agent:
         lib.mc_common_ask(self._handle, i, t0_ns, t1_ns, bubble)
 
     def decide(self, i: int, is_firm: bool, has_bubble: bool) -> None:
-        """Set whether shutter `i`, which `ask` proposed, and its bubble take place: on all nodes or none."""
+        """Set whether shutter `i`, which `ask` proposed, and its bubble take place, on all nodes or none."""
         lib.mc_common_decide(self._handle, i, is_firm, has_bubble)
 
     def confirm(self, i: int, verdict: int) -> None:

@@ -60,8 +60,8 @@ def find_shim(abi: str) -> str | None:
 def listed(path: str) -> str:
     """The path of a file in a form that LD_PRELOAD and LD_LIBRARY_PATH can hold.
 
-    Blanks and colons separate paths there, so a folder with one in its name is reached through a link in the
-    folder for temporary files. Raises `EnvironmentFault` if the link cannot be made.
+    There, blanks and colons separate paths, so a folder whose name contains one is reached through a link in
+    the folder for temporary files. Raises `EnvironmentFault` if the link cannot be made.
     """
     if not _SEPARATORS & set(path):
         return path
