@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Offsets between the clocks of a job's nodes, by Cristian's method over MPI.
 #
 # Each node has its own CLOCK_MONOTONIC, which began when the node was booted. The first coordinator exchanges
-# messages with each other one in turn; half the round trip of the quickest exchange bounds the error. A
+# messages with each of the others in turn; half the round trip of the quickest exchange bounds the error. A
 # receiver polls for some milliseconds, sleeping between polls, and then gives up until its next step: a
 # coordinator has other duties, and its partner may be paused.
 
@@ -144,7 +144,7 @@ SLACK_NS = 300_000_000
 """Time allowed for an agreement at first; it is doubled whenever it was too short."""
 MOST_SLACK_NS = 10_000_000_000
 BOUNDS_IN_SHUTTER = 8
-"""Least ratio of a shutter's length to the largest difference of clocks."""
+"""Least ratio of a shutter's length to the largest difference between clocks."""
 MOST_LENGTHENING = 4
 """Largest factor by which this ratio lengthens a shutter; if more is needed, no shutter is taken."""
 
@@ -226,7 +226,7 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
 
 
 def bubble_of_all(offers: Sequence[Offer]) -> int:
-    """The bubble drawn on the first node, if one is wanted and all nodes can run bubbles; 0: none."""
+    """The bubble drawn on the first node if a bubble is wanted and all nodes can run bubbles, else 0."""
     is_due = offers[0].is_bubble_wanted or not is_shared(offers)
     return offers[0].bubble if is_due and all(offer.bubble for offer in offers) else 0
 

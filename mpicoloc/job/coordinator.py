@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 IDLE_S = 3.0
 """The child ends after this time without a request."""
 ANSWER_S = 10.0
-"""Longest wait for the child's answer; after it the coordinator does the work itself, as the ranks wait."""
+"""Longest wait for the child's answer; then the coordinator does the work itself, as the ranks wait."""
 COMMAND_NAME = "mpicoloc-writer"
 """Name of the child for `ps -o comm` and /proc."""
 
@@ -306,7 +306,7 @@ N_STEPS_IF_ASKED = 2
 """The same while others may wait for this process: the application, which has a session and may still call
 MPI_Init, or the coordinators of other nodes."""
 SEGMENTS_WITHIN_S = 5.0
-"""Ranks without a segment after this time since MPI_Init have switched mpicoloc off."""
+"""Ranks that have no segment this long after MPI_Init have switched mpicoloc off."""
 RESTORED_WITHIN_S = 1.0
 """Longest wait for the keeper to restore deleted segments."""
 ALL_WITHIN_S = 5.0
@@ -314,7 +314,7 @@ ALL_WITHIN_S = 5.0
 
 
 class _Stopped(BaseException):
-    """The job is ended, by the launcher (SIGTERM) or by this process, which exits with the given code."""
+    """The job is being ended by the launcher (SIGTERM) or by this process, which exits with the code."""
 
 
 class Watcher:
@@ -568,7 +568,7 @@ def _await_trace(key: str) -> None:
 
 
 def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> None:
-    """Write the profile and tell the ranks, which wait for that in MPI_Finalize.
+    """Write the profile and tell the ranks, which wait for this message in MPI_Finalize.
 
     If the coordinator is killed here, the ranks get no message, and the keeper writes a partial profile.
     """

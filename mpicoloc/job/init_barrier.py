@@ -82,7 +82,8 @@ def announced(announcement: str) -> list[tuple[str, int]]:
 
 
 class Record:
-    """The coordinator's record in the announcement file; `csrc/guest/world/launch.c` writes the ranks'."""
+    """The coordinator's record in the announcement file; `csrc/guest/world/launch.c` writes ranks'
+    records."""
 
     def __init__(self, announcement: str) -> None:
         self._path = announcement

@@ -89,7 +89,7 @@ def foreign_boards(folder: str) -> list[str]:
 
 
 def _is_old_board_over(path: str) -> bool:
-    """Whether an old board has no living job, independent of its version's layout.
+    """Whether an old board has no living job, whatever the layout of its version.
 
     A slot holds its agent's process, encoded as by `mc_board_owner`, and the time of the last sign of life.
     So the board has no living job if no word of the file can be such a time or process.

@@ -38,7 +38,7 @@ _NOT_PRINTED = ("owner", "reason", "counts")
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of the `n_ranks` ranks of a job on this node since they began, at the instant `t_s`.
+    """Counts of the `n_ranks` ranks of a job on this node, from their start to the instant `t_s`.
 
     `t_s` is CLOCK_MONOTONIC. `n_calls`, `mpi_s`, `rank_s` (the ranks' time) and `sent_bytes` are sums over
     the ranks.

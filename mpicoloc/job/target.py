@@ -302,7 +302,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _started_by(command: Sequence[str]) -> str | None:
-    """The launcher that a command starts, after variables, redirections and programs such as `timeout`."""
+    """The launcher that a command starts, even behind variables, redirections and programs like `timeout`."""
     is_value = is_prefixed = False
     for word in command:
         name = os.path.basename(word).split(".")[0]

@@ -56,7 +56,8 @@ def place_of(env: Mapping[str, str]) -> Place:
     """
     for launcher, family, rank, size in _LOCAL:
         if rank in env and size in env:
-            # On one node Open MPI 6 may number the ranks in another order than in the world.
+            # If the job has one node, Open MPI 6 may number the local ranks in another order than in the
+            # world.
             is_whole = env.get("OMPI_COMM_WORLD_SIZE") == env[size] and "OMPI_COMM_WORLD_RANK" in env
             local_rank = _number(env, "OMPI_COMM_WORLD_RANK" if is_whole else rank)
             return _checked(launcher, local_rank, _number(env, size), family)

@@ -197,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
     ranks = _ranks(args, lab)
     env = {**SETTINGS, **os.environ, **config.flags_to_env(flags.given(args))}
     config.validate(env)
-    # All hosts would share a folder of the machine, so use each host's own /dev/shm.
+    # All hosts would share any folder of the machine, so use each host's own /dev/shm.
     env.pop(config.BY_KEY["shm_dir"].env, None)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     if chosen is None:

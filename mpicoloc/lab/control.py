@@ -196,8 +196,8 @@ def _parent(pid: int) -> int:
 def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Counters of links between two points in time, with their sums by level.
 
-    Result: ``name``, ``began_unix_s`` and ``topology`` of the lab; ``whole``: whether the counts are since
-    the lab's start; ``levels`` and ``links``: bytes and packets up and down, per level and per link. Raises
+    Result: ``name``, ``began_unix_s`` and ``topology`` of the lab; ``whole``: whether the counts begin at the
+    lab's start; ``levels`` and ``links``: bytes and packets up and down, per level and per link. Raises
     `DataError` if `before` does not hold earlier counters of this lab.
     """
     links = [dict(link) for link in now["links"]]

@@ -2,8 +2,8 @@
 
 It is process 1 of a PID namespace that contains every process of the lab. It makes the nodes and cables,
 prints "ready", and then serves the requests of `mpicoloc.lab.agent`. Nodes are sleeping processes, each in
-namespaces of its own, and a lab has no files outside them. So when this process ends for any reason, the
-kernel kills all the others, and their namespaces with all links, mounts and files disappear.
+its own namespaces, and a lab has no files outside these. So when this process ends for any reason, the kernel
+kills all the others, and their namespaces with all links, mounts and files disappear.
 
 Nodes are named as in `mpicoloc.core.network`: hosts ``h0``, ``h1`` etc., switches ``s1-0`` etc. Interfaces
 are named after their ports, for example ``up0`` or ``down3``. Both ends of a cable have the same MAC address

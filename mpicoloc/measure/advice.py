@@ -21,7 +21,7 @@ LARGE_SLOWDOWN = 1.10
 SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
 """Runs of one program differ by this much even without co-runners."""
 MIN_MIGRATIONS_PER_S = 100.0
-"""Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so this many may cost 2 to 5 % of the time."""
+"""Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so this rate may cost 2 to 5 % of the time."""
 _ONE_THREAD_CPU = 1.1
 """Largest ratio of processor time to wall time at which a rank is taken to have one busy thread."""
 MOSTLY_MPI_FRAC = 0.75
@@ -29,8 +29,8 @@ MOSTLY_MPI_FRAC = 0.75
 HALF_MPI_FRAC = 0.5
 """Below this part, waiting for the slowest rank cannot be most of the time."""
 EVEN_FRAC, UNEVEN_FRAC = 0.8, 0.5
-"""Mean computation of the ranks over the longest: above the first the load is even, below the second most
-ranks wait."""
+"""Mean computation of the ranks over the longest: above the first value the load is even, below the second
+most ranks wait."""
 MIN_RANKS = 4
 """With fewer ranks, half of them would hardly be a parallel program."""
 
@@ -125,7 +125,8 @@ def _slowed(profile: Profile) -> str | None:
 def _unharmed(profile: Profile) -> str | None:
     """Advise if co-runners certainly cost little."""
     slowdown, shared_s = _certain_slowdown(profile), profile.interference.shared_s or 0.0
-    # The slowdown is that of the whole run: much time alone would hide a large slowdown in the shared time.
+    # The slowdown is that of the whole run, so much time alone would hide a large slowdown in the shared
+    # time.
     is_short = shared_s < max(MIN_WALL_S, MIN_COVERAGE_FRAC * profile.job.wall_s)
     if slowdown is None or slowdown.high >= SMALL_SLOWDOWN or is_short:
         return None

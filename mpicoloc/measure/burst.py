@@ -340,7 +340,7 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdo
 def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list[Estimate]:
     """The matched estimate from the first two groups of shutters, from three, and so on to all.
 
-    With many kinds of cycles, every second number of groups is left out to save time. The intervals are by
+    With many kinds of cycles, every second step is left out to save time. The intervals are by
     jackknife alone.
     """
     cells = cells_of(cycles, n_windows)
@@ -422,7 +422,7 @@ def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) 
 
 
 def edge_correction(cells: Cells, mean_corun_s: Floats, window_s: float) -> Floats:
-    """Time to subtract from `solo_s`, because windows cut more cycles of a kind at one edge than the other.
+    """Time to subtract from `solo_s` if windows cut more cycles of a kind at one edge than at the other.
 
     A cycle that only begins or only ends in a window spends min(D, window)/2 there on average. Its solo
     duration D solves ``solo_s - surplus * min(D, window) / 2 = n_solo * D``.
@@ -444,7 +444,7 @@ def _interval(
     min_half: float,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Value and interval: the wider of bootstrap and jackknife over groups, plus model error.
+    """Value and interval: the wider interval of bootstrap and jackknife over groups, plus model error.
 
     `min_half` is the least half width in the logarithm.
     """
@@ -481,7 +481,7 @@ def _settle_frac(groups: Cells, window_s: float) -> float:
 def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[float, float]:
     """The weight for the time that cut cycles took before their shutter, and the least half width.
 
-    If cycles of a kind are alike, that time tells exactly how much work is left. If they differ, it is noise.
+    If cycles of a kind are alike, that time shows exactly how much work is left. If they differ, it is noise.
     So the weight with the smallest spread is used if its gain is large enough. The smallest of several
     spreads is biased downwards, so unless the gain is significant, the interval gets a least width.
     """

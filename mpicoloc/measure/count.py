@@ -33,7 +33,7 @@ def near_frac(rows: Table) -> Floats:
     """Part of the job's time outside MPI that is near counted places, by shutter and window.
 
     Each window gets one more sample, half of it near them, because a window may have no samples. A shutter
-    without samples gets the mean of the others; 1 if no shutter has any.
+    without samples gets the mean of the others, or 1 if no shutter has samples.
     """
     n_all, n_near = (
         np.stack([rows[f"{when}_{what}"] for when in COUNT_WINDOWS], axis=1).astype(float)
@@ -253,7 +253,7 @@ def _unit_paces(counts: Counts, rate: Floats) -> Floats:
 def steadiest(covariance: Floats) -> Floats:
     """Non-negative weights, with sum 1, for which the linear combination has the smallest variance.
 
-    Active-set method: negative weights are set to 0, and a place returns if this lowers the variance.
+    Active-set method: negative weights become 0, and such a place is used again if this lowers the variance.
     """
     n = len(covariance)
     used, weights = np.ones(n, bool), np.full(n, 1.0 / n)
@@ -413,7 +413,7 @@ def _shares_s(rows: Table) -> Floats:
 
 
 def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iterator[Counts]:
-    """Counts of sets of shutters; each shutter of a set shares at least half its places with the first."""
+    """Counts of sets of shutters; a set's shutters share at least half their places with its first one."""
     shutter = _row_of(rows, counts)
     counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
     order = np.lexsort((counts["place"], shutter))
@@ -495,7 +495,8 @@ def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]
 
 
 def _is_credible(found: Floats, counts: Counts) -> Flags:
-    """Whether each window is not much faster than most shutters, or than the other side of its own shutter.
+    """For each window, whether it is not much faster than both most shutters and its own shutter's other
+    side.
 
     Code that samples do not find near the places may pass them, so the pace seems too high. The program
     itself can hardly be so much faster than alone, except in a fast phase, which both sides show. The

@@ -89,7 +89,7 @@ def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
 
 
 def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
-    """Whether cycles of each row's kind mostly wait, last longer than a shutter, and seldom ended in one."""
+    """Whether the cycles of each row's kind mostly wait, outlast a shutter, and seldom ended in a shutter."""
     _, kind = np.unique(kind_keys(cycles), return_inverse=True)
     is_solo = cycles["phase"] == PHASES.index("solo")
     n, n_solo, mpi_ns, comp_ns = (
@@ -150,7 +150,7 @@ class RankSlowdowns:
         return float(value), float(low), float(high)
 
     def critical_cycles(self, cycles: Table, window_s: float) -> Table:
-        """The cycles of critical threads, without long waits if they wait for threads without co-runners."""
+        """The cycles of critical threads, except long waits if they are for threads without co-runners."""
         rows = cycles[np.isin(threads_of(cycles), self.waits.thread[self.waits.is_critical])]
         return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
 
@@ -193,7 +193,7 @@ def rank_slowdowns(tables: Mapping[str, Table]) -> RankSlowdowns:
 
 @dataclass(frozen=True)
 class WallTimeSplit:
-    """The wall time by state, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
+    """Wall time in each state, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
 
     alone_s: float
     corun_s: float

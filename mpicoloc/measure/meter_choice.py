@@ -123,7 +123,7 @@ def _by_instructions(shutters: Table, rng: np.random.Generator) -> tuple[MeterRe
     from mpicoloc.measure import ipc  # imported here: most profiles do not need it
 
     counted = tuple(ipc.estimates(shutters, rng=rng))
-    # The unmodified Eq. 6 is for comparison only: it counts the polling of a waiting rank as work.
+    # The unmodified Eq. 6 is only for comparison, because it counts the polling of a waiting rank as work.
     if counted and counted[0].method != ipc.UNMODIFIED:
         return MeterResult("ipc", counted[0], ""), counted
     n_known = len(ipc.work(shutters))

@@ -1,4 +1,4 @@
-"""Processor time of a job's ranks, and the time that they were ready to run but had no processor."""
+"""Processor time of a job's ranks, and the time in which they were ready to run but had no processor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def slowdown_words(slowdown: Estimate | None) -> str:
 def processor_use(ranks: Table) -> dict[str, Any]:
     """`cpu_s`, `run_delay_s` and `involuntary_switches` of an `Interference`, from the table of ranks.
 
-    All three are sums over the ranks with known run delay, or over all ranks if it is known for none.
+    All three are sums over the ranks with known run delay, or over all ranks if no run delay is known.
     """
     with_run_delay = ranks[~np.isnan(ranks["run_delay_s"])]
     rows = with_run_delay if len(with_run_delay) else ranks

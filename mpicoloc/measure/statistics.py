@@ -89,7 +89,7 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Probability of a difference at least that large if the groups were alike."""
+        """Probability of a difference at least as large as this one if the groups were alike."""
         if self.is_exact:
             return 0.0 if abs(self.value) > 1e-12 else 1.0
         return float(2 * stats.t.sf(abs(self.value) / self.error, self.freedom))

@@ -237,7 +237,7 @@ def of_model(
     constraints: Constraints | None = None,
     end: str = "value",
 ) -> Problem:
-    """A problem from any slowdown model, by the slowdown of each program beside each other program.
+    """A problem from any slowdown model, which gives the slowdown of each program beside each other program.
 
     Raises `DataError` if the model does not know a program, or the jobs cannot be placed. Raises `UsageError`
     if there are no nodes or slots, or if constraints contradict each other.
@@ -307,7 +307,7 @@ PENALTY = 10.0
 SAME = 1e-12
 """Smaller relative differences between slowdowns are rounding errors."""
 WORST_POWER = 16.0
-"""The largest slowdown is minimised as the sum of slowdowns to this power: a sum has one term per job."""
+"""To minimise the largest slowdown, the sum of slowdowns to this power is used, as it has a term per job."""
 
 
 def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:

@@ -28,7 +28,7 @@ _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 
 
 def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
-    """Open a file, unbuffered, with the checks of `mc_shm_open`: another user may have planted it.
+    """Open a file, unbuffered, with the checks of `mc_shm_open`, because another user may have planted it.
 
     Raises `OSError` like `os.open`, and also if it is not a regular file, or with `is_own` another user's.
     """
@@ -183,7 +183,7 @@ def board_path() -> str:
 
 
 def read_board() -> np.void:
-    """A copy of the board of this node, wherever its file is, without jobs that have ended.
+    """A copy of this node's board, wherever its file is; jobs that have ended are left out.
 
     Raises `DataError` if the board is of another version. Raises `OSError` if there is none.
     """

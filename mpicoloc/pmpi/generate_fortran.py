@@ -54,7 +54,7 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
         prefix = p.name.lower().removesuffix(base.lower())
         f08 = f"{prefix}{base.removesuffix('_c').lower()}_f08_" + "large_" * base.endswith("_c")
         if abi == "mpich":
-            # MPICH's f08 functions with buffers have other names (_f08ts_) and call C
+            # MPICH's f08 functions with buffers have other names (_f08ts_) and call the C symbols
             profiling = f"p{prefix[:-1]}r_{f08.removeprefix(prefix)}"
             parts += [_emit(p, f08, profiling, calls)] if not _has_buffer(p, calls) else []
             continue

@@ -94,7 +94,7 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
     Raises `EnvironmentFault` if the board or the node file cannot be opened.
     """
     out = ffi.new("mc_agent **")
-    # A keeper, if there is one, runs the agent: the kernel wakes it sooner, as it is in its own session.
+    # The keeper's agent is preferred: it has its own session, so the kernel wakes it sooner.
     status = lib.MC_E_GONE
     deadline_ns = time.monotonic_ns() + KEEPER_WITHIN_NS
     while status == lib.MC_E_GONE and time.monotonic_ns() < deadline_ns:
