@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 N_MIN, N_MAX = 8, 48
 """Least and largest number of exchanges with each node."""
 GOOD_NS = 100_000
-"""Error below which more exchanges are not worth their time."""
+"""Error below which further exchanges are not worth their time."""
 TAG = 77
 DRIFT = 50e-6
 """Upper bound of the drift between the clocks of two computers, s per s."""
@@ -217,7 +217,7 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     turn_ns = max(
         offer.n_jobs * offer.period_ns * duration_ns // max(offer.duration_ns, 1) for offer in offers
     )
-    # Agents need notice of one and a half periods.
+    # Agents must be told of a shutter one and a half periods ahead.
     soonest_ns = max(offer.now_ns for offer in offers) + slack_ns + 2 * period_ns
     # Jitter, as on single nodes, so that shutters do not follow a rhythm of the job.
     shake_ns = (i * 0x9E3779B97F4A7C15 % (1 << 64) >> 11) * 3 * period_ns // (10 << 53)

@@ -31,7 +31,7 @@ READY, WITH_LIBRARY, BLIND, FOREIGN, OTHER = "ready", "with library", "blind", "
 def processes() -> dict[int, int]:
     """Descendants of the launcher's process on this node, with their parents; children after parents.
 
-    The branch of this process is left out.
+    The branch that contains this process is left out.
     """
     names: dict[int, str] = {}
     parents: dict[int, int] = {}

@@ -69,7 +69,7 @@ class WarmWriter:
         return function(*arguments) if found is None else found[0]
 
     def close(self) -> None:
-        """Let the child end, if it still lives."""
+        """Let the child end if it is still alive."""
         if self._pipe is not None:
             with contextlib.suppress(OSError):
                 self._pipe.close()
@@ -119,7 +119,7 @@ def _send(pipe: io.BufferedRWPair, words: Any) -> None:
 
 def _let_go(kept: int) -> None:
     """Close all files that the launcher waits for, and use SCHED_BATCH, which preempts no rank."""
-    gc.disable()  # imports take a tenth longer with it
+    gc.disable()  # garbage collection makes imports a tenth slower
     for name in os.listdir("/proc/self/fd"):
         if int(name) != kept:
             with contextlib.suppress(OSError):
@@ -239,14 +239,14 @@ class Membership:
 
 
 def first_with(comm: MPI.Comm, is_true: bool) -> int:
-    """First rank whose `is_true` is set, 0 if there is none."""
+    """The first rank whose `is_true` is set, or 0 if no rank's is."""
     flags = bytearray(comm.Get_size())
     comm.Allgather(bytes([is_true]), flags)
     return max(0, flags.find(1))
 
 
 def gather(comm: MPI.Comm, content: bytes, root: int) -> list[bytes] | None:
-    """Contents of all ranks on `root`; None on the others."""
+    """On `root`, the contents of all ranks; None on the other ranks."""
     sizes = array.array("q", [0] * comm.Get_size())
     comm.Allgather(array.array("q", [len(content)]), sizes)
     if comm.Get_rank() != root:
@@ -262,7 +262,7 @@ def gather(comm: MPI.Comm, content: bytes, root: int) -> list[bytes] | None:
 
 
 def bcast(comm: MPI.Comm, number: int, root: int) -> int:
-    """Broadcast the number of `root`."""
+    """Broadcast the number from `root`."""
     told = array.array("q", [number])
     comm.Bcast(told, root)
     return told[0]
@@ -597,7 +597,7 @@ def _load_writer() -> None:
 
 def _packed_part(key: str) -> tuple[bytes, bool]:
     """This node's part of the profile, and whether rank 0 of the application runs here."""
-    gc.disable()  # imports take a tenth longer with it
+    gc.disable()  # garbage collection makes imports a tenth slower
     try:
         from mpicoloc.profile.bundle import pack_part
         from mpicoloc.profile.collect import collect

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     from mpicoloc.job import live, metrics
 
     live.jobs()  # raises now if the folder or the board cannot be read

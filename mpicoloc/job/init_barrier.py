@@ -82,8 +82,7 @@ def announced(announcement: str) -> list[tuple[str, int]]:
 
 
 class Record:
-    """The coordinator's record in the announcement file; `csrc/guest/world/launch.c` writes ranks'
-    records."""
+    """The coordinator's record in the announcement file; for ranks `csrc/guest/world/launch.c` writes it."""
 
     def __init__(self, announcement: str) -> None:
         self._path = announcement

@@ -151,7 +151,7 @@ def watch(interval_s: float) -> NoReturn:
 
 
 MOST_FRAC = 0.05
-"""Largest part of a processor that `watch` may use."""
+"""Largest part of one processor's time that `watch` may use."""
 SILENT_S = 10.0
 """A job whose agent gave no sign of life for this time, s, has ended without leaving the board."""
 

@@ -85,7 +85,7 @@ def workers(n_processes: int | None = None) -> Iterator[Executor | None]:
     """The pool that runs the cases of a sweep.
 
     Under mpirun rank 0 distributes the work to the other ranks through `mpi4py.futures`. Otherwise processes
-    on this machine do it.
+    on this machine do the work.
 
     Result: None in a rank that has finished its share of the work and must do nothing else. Raises
     `EnvironmentFault` if the launcher's MPI cannot be loaded.

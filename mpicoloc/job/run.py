@@ -166,12 +166,12 @@ def _remove_ownerless(folder: str, key: str) -> None:
 def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether a process of the job has printed why there is no profile.
 
-    The process removes a marker file then.
+    Such a process removes a marker file.
     """
     mark = os.path.join(os.environ.get("TMPDIR") or "/tmp", f".mpicoloc-run-{os.urandom(8).hex()}")
     try:
         os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError:  # better to print a second reason than none
+    except OSError:  # printing a second reason is better than printing none
         yield lambda: False
         return
     env[config.REASON_ENV] = mark

@@ -155,7 +155,7 @@ class Case:
     key : str
         Digest of all that the result depends on; equal keys mean equal results.
     argument : object
-        Argument of the work. It must be picklable, because it goes to another process.
+        Argument of the work. It must be picklable, because it is sent to another process.
     """
 
     settings: Mapping[str, str]
@@ -264,7 +264,7 @@ def check_each(
 ) -> None:
     """Refuse invalid cases before the first simulation.
 
-    `drawn` is the flag of the random state. It does not affect validity, so `check` is called once for cases
+    `drawn` is the flag of the random seed. It does not affect validity, so `check` is called once for cases
     that differ in this flag only.
     """
     checked = set()

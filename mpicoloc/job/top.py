@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, again and again on a terminal."""
+    """Print the list; on a terminal, keep updating it."""
     from mpicoloc.job import live
     from mpicoloc.show.table import console
 

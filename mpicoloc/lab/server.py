@@ -323,7 +323,7 @@ def _listen(name: str) -> socket.socket:
 
 
 def serve(lab: Lab, listeners: list[socket.socket]) -> NoReturn:
-    """Answer requests for ever, each in a process of its own."""
+    """Answer requests forever, each in its own process."""
     # Orphans in the lab become children of this process. Ignoring SIGCHLD keeps them from becoming zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     selector = selectors.DefaultSelector()
@@ -430,13 +430,13 @@ def main(argv: list[str]) -> int:
     """Make a lab and serve it. Prints "ready", or why the lab could not be made, as one line."""
     name, notation, rates, *step = argv
     try:
-        outside = _listen(name)  # first, to reserve the name
+        outside = _listen(name)  # this comes first, to reserve the name
         lab = Lab(name, topology(notation, rates), *map(int, step))
         listeners = [outside, *lab.listeners()]
     except MpicolocError as error:
         print(error)
         return error.exit_code
-    print("ready", flush=True)  # fails, which ends the lab, if the caller was killed meanwhile
+    print("ready", flush=True)  # if the caller was killed in the meantime, this fails, which ends the lab
     devnull = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(devnull, number)

@@ -446,7 +446,7 @@ def _interval(
 ) -> tuple[float, float, float]:
     """Value and interval: the wider interval of bootstrap and jackknife over groups, plus model error.
 
-    `min_half` is the least half width in the logarithm.
+    `min_half` is the least half width, in the logarithm.
     """
     n_groups = groups.n_groups
 

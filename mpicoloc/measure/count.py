@@ -26,7 +26,7 @@ from mpicoloc.measure.burst import MARK_UNITS, SHARE_LONGER, PhaseSlowdown, t_qu
 # Work done in each window, from the number of passes through many places and the samples near them.
 
 MAX_PLACES = 8
-"""Most places to whose passes the fit ascribes far time."""
+"""Largest number of places to whose passes the fit ascribes far time."""
 
 
 def near_frac(rows: Table) -> Floats:
@@ -634,7 +634,7 @@ def _estimate(found: Paces) -> PhaseSlowdown:
     if not (np.isfinite(value) and value > 0):
         why = "the counted places were passed only inside shutters, or only outside them"
         return PhaseSlowdown(None, f"{why}; {SHARE_LONGER}", coverage)
-    n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
+    n_free = 2 * (n_shutters - 1) / 3  # degrees of freedom of differences between neighbours
     ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
     far = (1 - coverage) / np.exp(ratio)
     value /= coverage + far

@@ -276,7 +276,7 @@ def convex_hull(x: Floats, y: Floats) -> list[int]:
 
 
 ROUNDING_FRAC = 1e-9
-"""Relative accuracy of the linear program's solution."""
+"""Relative accuracy of the solution of the linear program."""
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ CALLS = "guest/calls/calls.toml"
 
 
 def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
-    """C files of these folders of csrc/, sorted."""
+    """The C files in these folders of csrc/, sorted."""
     return sorted(path for folder in folders for path in (Path(csrc) / folder).rglob("*.c"))
 
 

@@ -281,7 +281,7 @@ def read_file(path: str | os.PathLike[str]) -> np.void:
     """A private copy of what `map_file` maps, for files that may have holes.
 
     Reading, unlike mapping, leaves holes unallocated. So it works if memory is full (no SIGBUS), and if a
-    process truncates a board at the same time. Only a board may be another user's.
+    process truncates a board at the same time. Only a board may belong to another user.
 
     Raises `DataError` if the file is not one of mpicoloc's, or of another version. Raises `OSError` if it
     cannot be read, or is another user's.

@@ -69,7 +69,7 @@ class Prototype:
 
     @property
     def arguments(self) -> str:
-        """Its parameters' names, for a call."""
+        """Its parameters' names, as arguments for a call."""
         return ", ".join(p.name for p in self.params)
 
 
@@ -216,7 +216,7 @@ class Timing:
     """Whether the call only looks something up, so that it can be counted without a frame on the stack."""
 
     def enter(self, call: str, site: str, stack: str) -> str:
-        """Call of the hook at the begin."""
+        """The call of the hook at the start of the MPI call."""
         if self.is_light:
             return f"mc_enter_light(&mc_f, {call}, {site}, {stack})"
         return f"mc_enter(&mc_f, {call}, {site})"
@@ -297,7 +297,7 @@ def load_calls(path: Path) -> Calls:
 
 
 def wrapped(prototypes: Iterable[Prototype], calls: Calls) -> list[Prototype]:
-    """Those of ``prototypes`` that get a wrapper."""
+    """The functions in ``prototypes`` that get a wrapper."""
     return [p for p in prototypes if p.returns == "int" and not _is_left_alone(p, calls)]
 
 
@@ -715,7 +715,7 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
         f"        return {own}({p.arguments});",
         f"    if (!MC_HAVE({p.name}))",
         "        return mc_missing();",
-        # the library itself needs attributes of the real world
+        # the MPI library itself needs the attributes of the real world
         *(_swap_worlds(p, row) if row.world == "" else []),
         f"    int mc_rc = MC_POINTER(mc_real.p_{p.name})({p.arguments});",
         # a tool reads its rank as soon as MPI has begun
