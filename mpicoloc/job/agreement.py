@@ -1,13 +1,13 @@
-"""Shutters of a job on several nodes: at the same instant on all of its nodes, or not at all.
+"""Shutters of a job on several nodes: each takes place at the same instant on all of its nodes, or on none.
 
 If co-runners paused on one node only, the ranks there would wait for those on other nodes, and the shutter
 would show no speed-up. So the coordinators, one per node, agree over MPI: all send an offer, the next instant
 follows from all offers, each coordinator asks its node agent whether the board is free then, and the shutter
-is taken if all boards are free. Afterwards they exchange verdicts, because a shutter counts on all nodes or
-none.
+is taken if all boards are free. Afterwards they exchange verdicts, because a shutter counts either on all
+nodes or on none.
 
 Every coordinator makes the same collective calls in the same order, whatever fails on its node: otherwise the
-others would wait for it in MPI_Finalize, and the application with them.
+others, and with them the application, would wait for it in MPI_Finalize.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # Offsets between the clocks of a job's nodes, by Cristian's method over MPI.
 #
 # Each node has its own CLOCK_MONOTONIC, which began when the node was booted. The first coordinator exchanges
-# messages with each other one in turn; half the round trip of the quickest exchange bounds the error. A
+# messages with each of the others in turn; half the round trip of the quickest exchange bounds the error. A
 # receiver polls for some milliseconds, sleeping between polls, and then gives up until its next step: a
 # coordinator has other duties, and its partner may be paused.
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
 N_MIN, N_MAX = 8, 48
 """Least and largest number of exchanges with each node."""
 GOOD_NS = 100_000
-"""Error below which more exchanges are not worth their time."""
+"""Error below which further exchanges are not worth their time."""
 TAG = 77
 DRIFT = 50e-6
 """Upper bound of the drift between the clocks of two computers, s per s."""
 UNKNOWN_NS = 1 << 60
 _END = 0
 _LOOK_S, _LOOKS = 0.00003, 700
-"""Time between two polls, and number of polls; together longer than between two steps of a coordinator."""
+"""Time between two polls, and number of polls; together they outlast a step of a coordinator."""
 _NAP_S = 0.0005
 
 OffsetSteps = Generator[None, None, "Offset"]
@@ -62,7 +62,7 @@ class Offset(NamedTuple):
         return self.error_ns + int(abs(at_ns - self.t_ns) * self.drift)
 
     def better(self, new: Offset, at_ns: int) -> Offset:
-        """The better of this offset and a new one: on a crowded node the older may have the smaller error."""
+        """The better of this offset and a new one: on a crowded node the older one may be more accurate."""
         is_contradicted = abs(new.offset_ns - self.offset_ns) > self.bound_ns(new.t_ns) + new.error_ns
         return new if is_contradicted or new.bound_ns(at_ns) <= self.bound_ns(at_ns) else self
 
@@ -99,7 +99,7 @@ def _measure(comm: MPI.Comm, other: int) -> Generator[None, None, None]:
         if i >= N_MIN:
             if best.error_ns <= GOOD_NS:
                 break
-            time.sleep(_NAP_S)  # a process that delayed the messages may be gone then
+            time.sleep(_NAP_S)  # by then, a process that delayed the messages may be gone
     comm.Send(array.array("q", [_END, 0]), other, TAG)
     comm.Send(array.array("q", [best.offset_ns, best.error_ns]), other, TAG)
 
@@ -132,28 +132,28 @@ def _is_there(comm: MPI.Comm, source: int, n_looks: int) -> bool:
 REST_NS = 500_000_000
 """Time between two checks whether a node has co-runners."""
 ANSWER_WITHIN_NS = 2_000_000_000
-"""Time limit for the answer of an agent, which looks every 50 ms."""
+"""Time limit for the answer of an agent, which looks for questions every 50 ms."""
 DEAF_NS = 10_000_000_000
 """Time before the next question if an agent did not answer: it is stopped, or has no board."""
 CLOCKS_EVERY_NS = 4_000_000_000
 CLOCKS_PART = 50
-"""Clocks are measured in at most 1 / this part of the time."""
+"""At most 1 / `CLOCKS_PART` of the time is spent on measuring clocks."""
 CLOCKS_AHEAD_NS = 5_000_000_000
-"""Usual time from the agreement on a shutter to its begin."""
+"""Usual time between the agreement on a shutter and its start."""
 SLACK_NS = 300_000_000
-"""Time allowed for one agreement at first; it is doubled each time that it was too short."""
+"""Time allowed for an agreement at first; it is doubled whenever it was too short."""
 MOST_SLACK_NS = 10_000_000_000
 BOUNDS_IN_SHUTTER = 8
-"""Least ratio of a shutter's length to the largest difference of clocks."""
+"""Least ratio of a shutter's length to the largest difference between clocks."""
 MOST_LENGTHENING = 4
-"""Largest factor by which that lengthens a shutter; beyond it none is taken until clocks are better."""
+"""Largest factor by which this ratio lengthens a shutter; if more is needed, no shutter is taken."""
 
 _COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
 Steps = Generator[None, None, Any]
 
 
 class Offer(NamedTuple):
-    """A coordinator's message to the others before each shutter; times on the first node's clock."""
+    """A coordinator's message to the others before each shutter; times are on the first node's clock."""
 
     is_over: int = 0
     """Whether the node's ranks are in MPI_Finalize or gone."""
@@ -163,19 +163,19 @@ class Offer(NamedTuple):
     now_ns: int = 0
     bound_ns: int = 0
     max_ns: int = 0
-    """The longest shutter that the node obeys."""
+    """Length of the longest shutter that this node accepts."""
     verdict: int = 0
-    """Verdict on the last shutter on this node; `elsewhere`: none took place, the agreement came too late."""
+    """Verdict on this node's last shutter; `elsewhere` if it was dropped as the agreement came too late."""
     is_clock_old: int = 0
     """Whether clocks must be measured again; set by the first coordinator only, which measures the others."""
     bubble: int = 0
     """Bubble drawn on this node for the next common shutter (see `mc_common`); the first node's is used."""
     is_bubble_wanted: int = 0
-    """Whether a bubble is wanted beside co-runners too. Without co-runners shutters are for bubbles only."""
+    """Whether a bubble is wanted even beside co-runners. Without co-runners shutters are for bubbles only."""
 
 
 class Plan(NamedTuple):
-    """A shutter for all nodes, with its begin by the first node's clock. `i` counts from 1.
+    """A shutter for all nodes, with its start by the first node's clock. `i` counts from 1.
 
     `bubble` runs beside the job on all nodes (0: none). `for_bubble`: no node has co-runners, so the shutter
     is for the bubble alone.
@@ -212,11 +212,12 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     if duration_ns > min(MOST_LENGTHENING * wanted_ns, *(offer.max_ns for offer in offers)):
         return None
     period_ns = max(offer.period_ns for offer in offers)
-    # As often as the job's turn comes on the fullest node, less often if the shutter must be longer there.
+    # A shutter is taken as often as it is the job's turn on the node with most jobs, or less often if the
+    # shutter must be longer.
     turn_ns = max(
         offer.n_jobs * offer.period_ns * duration_ns // max(offer.duration_ns, 1) for offer in offers
     )
-    # Agents need notice of one and a half periods.
+    # Agents must be told of a shutter one and a half periods ahead.
     soonest_ns = max(offer.now_ns for offer in offers) + slack_ns + 2 * period_ns
     # Jitter, as on single nodes, so that shutters do not follow a rhythm of the job.
     shake_ns = (i * 0x9E3779B97F4A7C15 % (1 << 64) >> 11) * 3 * period_ns // (10 << 53)
@@ -225,7 +226,7 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
 
 
 def bubble_of_all(offers: Sequence[Offer]) -> int:
-    """The bubble drawn on the first node, if one is wanted and all nodes can run bubbles; 0: none."""
+    """The bubble drawn on the first node if a bubble is wanted and all nodes can run bubbles, else 0."""
     is_due = offers[0].is_bubble_wanted or not is_shared(offers)
     return offers[0].bubble if is_due and all(offer.bubble for offer in offers) else 0
 
@@ -276,7 +277,7 @@ class Agreement:
                 raise
             self._has_resigned = True
             self._steps = self._resign()
-            print_to_stderr(f"no more shutters: {type(error).__name__}: {error}")
+            print_to_stderr(f"no more shutters because of an error: {type(error).__name__}: {error}")
 
     def _agree(self) -> Steps:
         can = yield from self._all_gather([self._agent is not None])
@@ -312,7 +313,7 @@ class Agreement:
             i += 1
 
     def _resign(self) -> Steps:
-        """Complete the collective calls that the others wait for, and tell them that it is over."""
+        """Complete the collective calls that the others wait for, and tell them that shutters end."""
         if self._next == "clocks":
             yield from offset(self._comm)
         if self._next == "vote":
@@ -380,7 +381,7 @@ class Agreement:
             yield
 
     def _all_gather(self, numbers: Iterable[int]) -> Steps:
-        """The numbers of all coordinators, a row each."""
+        """The numbers of all coordinators, one row per coordinator."""
         mine = array.array("q", numbers)
         everybody = array.array("q", bytes(8 * len(mine) * self._comm.Get_size()))
         request = self._comm.Iallgather(mine, everybody)

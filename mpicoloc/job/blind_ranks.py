@@ -1,4 +1,4 @@
-"""Detects ranks that use MPI without mpicoloc's library: they and the coordinator would hang in MPI_Init."""
+"""Detects ranks that use MPI without mpicoloc's library and so would hang in MPI_Init, as the coordinator."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mpicoloc.job.processes import DAEMONS, stat
 from mpicoloc.pmpi import contract
 
 PAST = "past"
-"""Suffix of the job's empty file that says that a rank opened a second MPI by dlmopen
+"""Suffix of the empty file by which a rank announces that it opened a second MPI by dlmopen
 (`mc_announce_trouble`)."""
 PATIENCE_S = 3.0
-"""A process that has MPI but not the library loaded for this time, s, is a rank and not a script's tool."""
+"""A process with MPI but without the library for this time, s, is a rank, not a tool of a script."""
 FOREIGN_PATIENCE_S = 15.0
-"""The same for processes of another user, whose libraries are not visible."""
+"""The same time for processes of another user, whose libraries are not visible."""
 _LIBRARY = b"/libmpicoloc-"
 _SHMEM = b"/liboshmem.so"
 _MPI = re.compile(rb"/lib(p?mpi|mpich)(_abi|\.so)")
@@ -31,7 +31,7 @@ READY, WITH_LIBRARY, BLIND, FOREIGN, OTHER = "ready", "with library", "blind", "
 def processes() -> dict[int, int]:
     """Descendants of the launcher's process on this node, with their parents; children after parents.
 
-    The branch of this process is left out.
+    The branch that contains this process is left out.
     """
     names: dict[int, str] = {}
     parents: dict[int, int] = {}
@@ -76,7 +76,7 @@ def look(pid: int) -> str:
 
 
 def _contains_mpi(program: str) -> bool:
-    """Whether MPI is linked statically: its messages contain the names of its functions."""
+    """Whether MPI is linked statically: then the program contains MPI's messages, with function names."""
     with open(program, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
         return image.find(b"MPI_Init") >= 0
 
@@ -90,7 +90,7 @@ class Lookout:
         self._since_s: dict[str, float] = {}
 
     def check(self, found: Mapping[int, int]) -> None:
-        """Look at these processes, given with their parents; call it as often as the rank check runs.
+        """Look at these processes, given with their parents; to be called at every check of the ranks.
 
         Raises `EnvironmentFault` if the job must be ended.
         """
@@ -100,13 +100,13 @@ class Lookout:
         leaves = {states[pid] for pid in found.keys() - set(found.values())}
         if self._lasts("past", os.path.exists(self._past), PATIENCE_S):
             raise EnvironmentFault(
-                "a rank opens MPI by dlmopen, where mpicoloc cannot give it a world without the coordinator: "
+                "a rank loads MPI by dlmopen, so mpicoloc cannot keep the coordinator out of its world: "
                 f"{ENDED}"
             )
         if self._lasts("blind", blind is not None and not is_begun, PATIENCE_S):
             raise EnvironmentFault(
                 f"{_name(blind)} (process {blind}) starts MPI unseen by mpicoloc's library: it is "
-                "linked statically, uses OpenSHMEM, or LD_PRELOAD was set anew or removed before it: "
+                "linked statically, uses OpenSHMEM, or LD_PRELOAD was changed before it started: "
                 f"{ENDED}"
             )
         is_foreign = FOREIGN in leaves and not leaves & {READY, WITH_LIBRARY}
@@ -138,11 +138,13 @@ def _name(pid: int | None) -> str:
 def end_all() -> None:
     """End the ranks of this node, which would wait in MPI_Init forever."""
     found: list[int] = []
-    # Stop all first: a child that is forked meanwhile would outlive its rank and keep the launcher waiting.
+    # Stop all processes first: a child forked in the meantime would outlive its rank and keep the launcher
+    # waiting.
     while new := [pid for pid in processes() if pid not in found]:
         _signal(new, signal.SIGSTOP)
         found += new
-    # Children first: when the first rank ends, the launcher ends this process.
+    # Signal children before parents: when the first rank ends, the launcher ends this process, which could
+    # then signal no others.
     _signal(found[::-1], signal.SIGTERM)
     _signal(found[::-1], signal.SIGCONT)
 

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
         os.makedirs(folder, exist_ok=True)
     except OSError as error:
         raise EnvironmentFault(
-            f"{folder} cannot be made ({error.strerror}): name another cache with XDG_CACHE_HOME"
+            f"{folder} cannot be created ({error.strerror}): name another cache with XDG_CACHE_HOME"
         ) from None
     if not os.access(folder, os.W_OK):
         raise EnvironmentFault(f"{folder} cannot be written: name another cache with XDG_CACHE_HOME")

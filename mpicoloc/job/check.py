@@ -1,4 +1,4 @@
-"""Check what works on this machine, and say how to fix the rest.
+"""Check what works on this machine, and print how to fix the rest.
 
 Exit code 0: a job can be measured here. 1: it cannot; the lines marked `no` say what is missing.
 
@@ -31,7 +31,7 @@ from mpicoloc.pmpi import paths
 
 
 class Finding(NamedTuple):
-    """One line of the check. state: "ok", "note" (jobs run with a limitation) or "fail" (no measurement)."""
+    """One finding. `state`: "ok", "note" (jobs run with a limitation), or "fail" (no measurement)."""
 
     name: str
     state: str
@@ -54,7 +54,7 @@ def counters() -> Finding:
     if reason.startswith("perf_event_open"):
         action = f"as root: echo 2 > {_PARANOID}; in a container allow perf_event_open"
         return Finding("PMU", "note", f"{reason}; jobs are measured by meter burst", action)
-    action = "a virtual machine needs its host to pass the PMU on"
+    action = "in a virtual machine, let the host pass the PMU through"
     return Finding("PMU", "note", f"{reason}; jobs are measured by meters count and burst", action)
 
 
@@ -64,7 +64,7 @@ def paranoid() -> Finding:
         with open(_PARANOID) as file:
             level = int(file.read())
     except (OSError, ValueError):
-        return Finding("perf_event_paranoid", "note", "missing: the kernel has no perf events")
+        return Finding("perf_event_paranoid", "note", "missing: the kernel does not support perf events")
     if level <= 2:
         return Finding("perf_event_paranoid", "ok", str(level))
     action = f"as root: echo 2 > {_PARANOID}"
@@ -82,13 +82,13 @@ def options() -> Finding:
         remarks = f"unknown variables: {', '.join(unknown)}"
     if remarks:
         return Finding("options", "note", remarks, "see `mpicoloc run --help`")
-    return Finding("options", "ok", "the environment holds no bad option")
+    return Finding("options", "ok", "no option in the environment is invalid")
 
 
 def compiled_parts() -> list[Finding]:
     """Whether the contract's module and the keeper are installed."""
     again = f"install the package again: {remedy(flags='--force-reinstall')}"
-    contract = Finding("contract", "ok", "compiled part for Python loads")
+    contract = Finding("contract", "ok", "the compiled module for Python can be loaded")
     try:
         importlib.import_module("mpicoloc.pmpi.contract")
     except (ImportError, MpicolocError) as error:
@@ -105,7 +105,7 @@ def mpis() -> list[Finding]:
     found = [_mpi(one) for one in _launchers()]
     if any(finding.state == "ok" for finding in found):
         return found
-    again = f"install one, or use the embedded one: {remedy('mpich')}"
+    again = f"install an MPI, or use the embedded MPI: {remedy('mpich')}"
     return [
         *(finding._replace(state="fail") for finding in found),
         Finding("MPI", "fail", "no usable MPI found", again),
@@ -113,7 +113,7 @@ def mpis() -> list[Finding]:
 
 
 def _launchers() -> list[launcher.Launcher]:
-    """Every mpirun beside this Python and in PATH, each installation once."""
+    """Every mpirun in this Python's folder and in PATH, each installation once."""
     beside = os.path.dirname(sys.executable)
     files = [os.path.join(beside, name) for name in ("mpiexec.hydra", "mpirun")]
     names = ("mpirun", "mpiexec", "mpirun.openmpi", "mpiexec.mpich", "mpiexec.hydra")
@@ -136,7 +136,7 @@ def _mpi(one: launcher.Launcher) -> Finding:
     if shim is None:
         beside = os.path.join(os.path.dirname(one.path), "mpicc")
         compiler = beside if os.path.exists(beside) else "CC"
-        return Finding("MPI", "note", f"{text}: no library of mpicoloc", f"mpicoloc build --mpicc {compiler}")
+        return Finding("MPI", "note", f"{text}: no mpicoloc library", f"mpicoloc build --mpicc {compiler}")
     if action := launcher.root_remedy(one):
         return Finding("MPI", "note", f"{text}: it refuses to run as root", action)
     return Finding("MPI", "ok", f"{text}, {shim}")
@@ -174,17 +174,17 @@ def co_runners() -> Finding:
     except (ImportError, MpicolocError) as error:
         return Finding(name, "note", f"not tried: {error}")
     if not reason:
-        beyond = ", also those of this user with a /dev/shm of their own" if socket_name else ""
+        beyond = ", even this user's with their own /dev/shm" if socket_name else ""
         return Finding(name, "ok", f"jobs here see all jobs under mpicoloc on this node{beyond}")
-    text = f"{reason}: no slowdown is given unless all co-runners are visible"
+    text = f"{reason}: no slowdown is measured unless all co-runners are visible"
     if (uid := _socket_owner(socket_name)) is not None:
         action = (
-            f"user {uid} holds it (ss -xlp src '@{socket_name}'): if by a job, let all jobs share one "
+            f"user {uid} holds it (ss -xlp src '@{socket_name}'): if a job does, let all jobs share one "
             "folder in memory (shm= of the Slurm plugin); if not, that user or root must end the process"
         )
     else:
         action = (
-            "run jobs in the node's network, or bind its /dev/shm into them and set MPICOLOC_SHM_DIR=/dev/shm"
+            "run jobs in the node's network, or mount its /dev/shm in them and set MPICOLOC_SHM_DIR=/dev/shm"
         )
     return Finding(name, "note", text, action)
 
@@ -200,7 +200,7 @@ def _socket_owner(name: str) -> int | None:
 
 
 def foreign_boards() -> list[Finding]:
-    """Boards of other versions of mpicoloc, possibly left behind or planted."""
+    """Boards of other versions of mpicoloc: left behind, planted, or in use."""
     try:
         leftovers = importlib.import_module("mpicoloc.job.leftovers")
         paths = leftovers.foreign_boards(str(config.get("shm_dir")))
@@ -213,19 +213,19 @@ def foreign_boards() -> list[Finding]:
     if not found:
         return []
     text = "while jobs run on them, new jobs of this version measure no slowdown here"
-    action = "one version on a node; where none runs, their users: mpicoloc check --clean, or root: rm"
+    action = "use one version per node; remove unused boards: owner: mpicoloc check --clean, or root: rm"
     return [Finding("boards of other versions", "note", f"{', '.join(found)}: {text}", action)]
 
 
 def _remove_board(path: str) -> str:
     try:
-        return f"user {os.lstat(path).st_uid} or root, when no job runs: rm {path}"
+        return f"as user {os.lstat(path).st_uid} or root, while no job runs: rm {path}"
     except OSError:
-        return "install mpicoloc again, all parts at once"
+        return "install all parts of mpicoloc again"
 
 
 def left_behind(remove: bool = False) -> Finding:
-    """Files of this user's jobs that were killed together with their keeper."""
+    """Files of this user's jobs whose processes and keeper were killed."""
     from mpicoloc.core.units import counted
 
     name = "left behind"
@@ -260,14 +260,14 @@ def shared_memory() -> Finding:
             "shared memory",
             "fail",
             f"{folder} cannot be written: {error.strerror}",
-            "name another folder in memory with MPICOLOC_SHM_DIR, the same for all jobs of the node",
+            "set MPICOLOC_SHM_DIR to another folder in memory, the same one for all jobs of the node",
         )
     if free < MIN_SHM_BYTES:
         return Finding(
             "shared memory",
             "fail",
-            f"{folder} has {free >> 20} MiB free, a job needs up to {MIN_SHM_BYTES >> 20} MiB",
-            "docker run --shm-size=1g, or delete old files there",
+            f"{folder} has {free >> 20} MiB free, but a job needs up to {MIN_SHM_BYTES >> 20} MiB",
+            "delete old files there, or in Docker use --shm-size=1g",
         )
     return Finding("shared memory", "ok", f"{folder} has {free >> 20} MiB free")
 
@@ -278,7 +278,7 @@ def processors() -> Finding:
     threads = _threads_per_core()
     remark = "; a shutter stops co-runners on both threads of a core" if threads > 1 else ""
     return Finding(
-        "processors", "ok", f"{usable} of {all_of_them} processors usable, {threads} to a core{remark}"
+        "processors", "ok", f"{usable} of {all_of_them} processors usable, {threads} per core{remark}"
     )
 
 
@@ -295,7 +295,7 @@ def real_time_signals() -> Finding:
     """Whether a real-time signal is free, which the gate needs."""
     n_free = sum(signal.getsignal(n) == signal.SIG_DFL for n in range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
     if n_free == 0:
-        return Finding("gate", "note", "no free real-time signal: jobs here could not be paused for others")
+        return Finding("gate", "note", "no real-time signal is free, so jobs here cannot be paused")
     return Finding(
         "gate", "ok", f"{n_free} real-time signals free; sleeps end {_sleep_lateness_us():.0f} us late"
     )
@@ -311,7 +311,7 @@ def _sleep_lateness_us() -> float:
 
 
 def pidfd() -> Finding:
-    """Whether the kernel has pidfds, by which the keeper waits for ranks."""
+    """Whether the kernel has pidfds, with which the keeper waits for ranks."""
     try:
         os.close(os.pidfd_open(os.getpid()))
     except (OSError, AttributeError):
@@ -319,13 +319,13 @@ def pidfd() -> Finding:
             "pidfd",
             "note",
             f"this kernel ({platform.release()}) has no pidfds: a killed job may leave no profile",
-            "Linux 5.3 or newer",
+            "use Linux 5.3 or newer",
         )
     return Finding("pidfd", "ok", "a killed job still leaves a partial profile")
 
 
 def all_findings(clean: bool = False) -> list[Finding]:
-    """All findings, in the order in which a job meets them."""
+    """All findings, in the order in which they matter to a job."""
     return [
         options(),
         *compiled_parts(),

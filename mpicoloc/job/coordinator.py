@@ -4,8 +4,8 @@ It sleeps until the application calls MPI_Init or MPI_Session_init, then helps t
 coordinators. While the job runs it watches the keeper's node agent, or runs the agent itself if there is no
 keeper. At the end it writes the profile while the ranks wait in MPI_Finalize. It shares the processors of the
 application, so it never waits busily, and imports NumPy only at the end or in a short-lived child
-(`WarmWriter`). Whatever fails here, it still takes part in MPI_Finalize: the application would hang without
-it.
+(`WarmWriter`). Whatever fails here, it still takes part in MPI_Finalize, because the application would hang
+otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 IDLE_S = 3.0
 """The child ends after this time without a request."""
 ANSWER_S = 10.0
-"""Longest wait for the child's answer; after it the coordinator does the work itself, as the ranks wait."""
+"""Longest wait for the child's answer; then the coordinator does the work itself, as the ranks wait."""
 COMMAND_NAME = "mpicoloc-writer"
 """Name of the child for `ps -o comm` and /proc."""
 
@@ -48,9 +48,10 @@ class WarmWriter:
     """A child process that loads the libraries for writing profiles while MPI starts.
 
     Loading NumPy and h5py takes a tenth of a second. If the coordinator loaded them at the end, the ranks
-    would wait in MPI_Finalize; if at its start, MPI_Init would be delayed. So a child loads them; it is
-    forked before MPI is loaded, so that it holds nothing of MPI. The child is for short jobs: in longer ones
-    it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the work itself.
+    would wait in MPI_Finalize; if it loaded them at its start, MPI_Init would be delayed. So a child loads
+    them; it is forked before MPI is loaded, so that it shares no state of MPI. The child serves short jobs:
+    in longer jobs it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the
+    work itself.
 
     `work` are the functions that the child can run: `marshal` must support their arguments and results, and
     it must be harmless to run them twice. `load` loads their libraries; the child calls it at once.
@@ -68,7 +69,7 @@ class WarmWriter:
         return function(*arguments) if found is None else found[0]
 
     def close(self) -> None:
-        """Let the child end, if it still lives."""
+        """Let the child end if it is still alive."""
         if self._pipe is not None:
             with contextlib.suppress(OSError):
                 self._pipe.close()
@@ -86,7 +87,7 @@ class WarmWriter:
             self._pipe = own.makefile("rwb")
 
     def _ask(self, words: list[Any]) -> tuple[Any] | None:
-        """The child's answer in a tuple; None if it fails, which also closes the child."""
+        """The child's answer in a tuple; None if the child fails, which also ends the child."""
         if self._pipe is None:
             return None
         try:
@@ -118,7 +119,7 @@ def _send(pipe: io.BufferedRWPair, words: Any) -> None:
 
 def _let_go(kept: int) -> None:
     """Close all files that the launcher waits for, and use SCHED_BATCH, which preempts no rank."""
-    gc.disable()  # imports take a tenth longer with it
+    gc.disable()  # garbage collection makes imports a tenth slower
     for name in os.listdir("/proc/self/fd"):
         if int(name) != kept:
             with contextlib.suppress(OSError):
@@ -133,15 +134,15 @@ def _let_go(kept: int) -> None:
 
 POLL_MS = 20
 LOOK_S = 0.01
-"""Time after which the launcher has certainly looked for ended ranks once a process closed its output, s."""
+"""Time, s, within which the launcher is sure to look for ended ranks after a process closed its output."""
 TROUBLES = {
     "forked": "a forked child of a rank called MPI_Finalize, which MPI forbids: the job is ended",
-    "partitioned": "a rank uses partitioned communication, for which Open MPI waits for all ranks, the "
-    f"coordinator too: {blind_ranks.ENDED}",
+    "partitioned": "a rank uses partitioned communication, which makes Open MPI wait for all ranks, "
+    f"including the coordinator: {blind_ranks.ENDED}",
 }
-"""Empty files of the job (`mc_announce_trouble`), and why the job is ended if one exists."""
+"""Suffixes of empty files (`mc_announce_trouble`), and why the job is ended if such a file exists."""
 TAG = "mpicoloc"
-"""String tag with which the shim creates a communicator from its own session."""
+"""String tag with which the shim creates a communicator from the shim's own session."""
 
 
 class Membership:
@@ -149,8 +150,8 @@ class Membership:
 
     The coordinator starts MPI the same way as the application, by MPI_Init or a session. Start and end of MPI
     are collective over all processes of the launcher, including coordinators, and the shim splits each world
-    that it finds, so every call here has its counterpart in ``csrc/guest/world/world.c``. `comm` contains all
-    coordinators.
+    that it finds, so every MPI call here has its counterpart in ``csrc/guest/world/world.c``. `comm` contains
+    all coordinators.
     """
 
     def __init__(self, mpi: Any, announcement: str, record: init_barrier.Record, i_round: int = 0) -> None:
@@ -174,7 +175,7 @@ class Membership:
         if self._is_announced("session"):
             self._join_session()
         else:
-            self._join_world()  # also if no file could be made: most applications use MPI_Init
+            self._join_world()  # the choice even if no file could be created: most applications use MPI_Init
 
     def look(self) -> None:
         """Join MPI_COMM_WORLD if the application, which began with a session, now calls MPI_Init.
@@ -238,14 +239,14 @@ class Membership:
 
 
 def first_with(comm: MPI.Comm, is_true: bool) -> int:
-    """First rank whose `is_true` is set, 0 if there is none."""
+    """The first rank whose `is_true` is set, or 0 if no rank's is."""
     flags = bytearray(comm.Get_size())
     comm.Allgather(bytes([is_true]), flags)
     return max(0, flags.find(1))
 
 
 def gather(comm: MPI.Comm, content: bytes, root: int) -> list[bytes] | None:
-    """Contents of all ranks on `root`; None on the others."""
+    """On `root`, the contents of all ranks; None on the other ranks."""
     sizes = array.array("q", [0] * comm.Get_size())
     comm.Allgather(array.array("q", [len(content)]), sizes)
     if comm.Get_rank() != root:
@@ -261,7 +262,7 @@ def gather(comm: MPI.Comm, content: bytes, root: int) -> list[bytes] | None:
 
 
 def bcast(comm: MPI.Comm, number: int, root: int) -> int:
-    """Broadcast the number of `root`."""
+    """Broadcast the number from `root`."""
     told = array.array("q", [number])
     comm.Bcast(told, root)
     return told[0]
@@ -293,19 +294,19 @@ class Ranks:
 
 
 STEP_NS = 25_000_000
-"""Longest sleep of the agent, and so the largest delay in noticing the job's end."""
+"""Longest sleep of the agent, and hence the largest delay before it notices the job's end."""
 STEP_MIN_NS, STEP_PART = 2_000_000, 16
 """Least sleep, ns. A sleep lasts at most the job's age / STEP_PART, because a short job must not wait long
 for this process."""
 TRACE_WITHIN_S = 5.0
-"""Longest wait for the trace without progress of the agent that writes it."""
+"""Longest wait for the trace while the agent that writes it makes no progress."""
 N_STEPS = 20
-"""Steps between two checks of signals and of the other nodes."""
+"""Number of steps between two checks for signals and for messages of the other nodes."""
 N_STEPS_IF_ASKED = 2
 """The same while others may wait for this process: the application, which has a session and may still call
 MPI_Init, or the coordinators of other nodes."""
 SEGMENTS_WITHIN_S = 5.0
-"""Ranks without a segment after this time since MPI_Init have switched mpicoloc off."""
+"""Ranks that have no segment this long after MPI_Init have switched mpicoloc off."""
 RESTORED_WITHIN_S = 1.0
 """Longest wait for the keeper to restore deleted segments."""
 ALL_WITHIN_S = 5.0
@@ -313,17 +314,17 @@ ALL_WITHIN_S = 5.0
 
 
 class _Stopped(BaseException):
-    """The job is ended, by the launcher (SIGTERM) or by this process, which exits with the given code."""
+    """The job is being ended by the launcher (SIGTERM) or by this process, which exits with the code."""
 
 
 class Watcher:
-    """Substitute for an agent that cannot start: it only observes the states of the ranks."""
+    """Stands in for an agent that cannot start: it only observes the states of the ranks."""
 
     def __init__(self, key: str) -> None:
         self._key = key
 
     def run(self, step_ns: int, n_steps: int) -> int:
-        """Sleep for one step, which is longer than an agent's because a look at the ranks costs more."""
+        """Sleep for one step, longer than an agent's step because looking at the ranks costs more."""
         time.sleep(max(step_ns * 1e-9, min(step_ns * n_steps * 1e-9, 0.1)))
         return contract.MC_OK
 
@@ -338,7 +339,7 @@ def main() -> int:
     """Entry of the command; returns its exit code."""
     key = os.environ.get(config.KEY_ENV)
     if not key:
-        print_to_stderr("the coordinator is started by `python -m mpicoloc.wrap` only")
+        print_to_stderr("do not start the coordinator directly: `python -m mpicoloc.wrap` starts it")
         return 2
     announcement = contract.shm_path(key, "init")
     writer = WarmWriter([_packed_part, _merge], _load_writer)  # before MPI is loaded
@@ -378,7 +379,7 @@ def _remove_marks(key: str) -> None:
 
 
 def _tell_reason(why: str) -> None:
-    """Print why there is no profile, and delete the mark, so that `mpicoloc run` does not print it again."""
+    """Print why there is no profile, and delete the marker file, so that `mpicoloc run` does not."""
     print_to_stderr(why)
     with contextlib.suppress(OSError):
         os.unlink(os.environ.get(config.REASON_ENV, ""))
@@ -423,8 +424,9 @@ def _leave(member: Membership) -> None:
 def _close_stdout() -> None:
     """Make MPICH 5's launcher look for ranks that have ended.
 
-    The launcher looks when a process closes its output, but at that time a rank may still be exiting. It does
-    not look when the last process closes its output, and would return exit code 0. So close this one early.
+    The launcher looks for ended ranks when a process closes its output, but at that time a rank may still be
+    exiting. It does not look when the last process closes its output, and would return exit code 0. So close
+    this process's output early.
     """
     with contextlib.suppress(OSError):
         stdout, nowhere = os.fstat(1), os.open(os.devnull, os.O_WRONLY)
@@ -458,7 +460,7 @@ def _load_mpi() -> Any:
 
 @contextlib.contextmanager
 def _sigterm_stops() -> Iterator[None]:
-    """Let SIGTERM raise `_Stopped`, so that with blocks clean up; outside the block SIGTERM kills."""
+    """Let SIGTERM raise `_Stopped`, so that `with` blocks clean up; elsewhere SIGTERM kills."""
 
     def stop(signum: int, frame: object) -> None:
         raise _Stopped(0)
@@ -493,7 +495,7 @@ def _watch(key: str, member: Membership) -> Ranks | None:
             agreement.step(is_over=True)
             member.look()
             _rest(agent)
-        # Other nodes may still compute; until they are done, the ranks here remain part of the job.
+        # Ranks on other nodes may still compute; until they finish, the ranks here remain part of the job.
         everywhere = member.comm.Ibarrier()
         while not everywhere.Test():
             member.look()
@@ -538,7 +540,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> node_agent.Agent | Wat
 
 
 def _wait_for_segments(key: str) -> str | None:
-    """The job's id, from the first segment on this node. None: no rank has a segment, and one said why."""
+    """The job's id, from the first segment on this node. None: there is none, and a rank said why."""
     started_s = time.monotonic()
     while time.monotonic() < started_s + SEGMENTS_WITHIN_S and not init_barrier.any_is_off(key):
         for head in contract.segment_heads(key):
@@ -566,9 +568,9 @@ def _await_trace(key: str) -> None:
 
 
 def _write_profile(key: str, comm: MPI.Comm, writer: WarmWriter) -> None:
-    """Write the profile and tell the ranks, which wait for that in MPI_Finalize.
+    """Write the profile and tell the ranks, which wait for this message in MPI_Finalize.
 
-    If the coordinator is killed here, the ranks hear nothing, and the keeper writes a partial profile.
+    If the coordinator is killed here, the ranks get no message, and the keeper writes a partial profile.
     """
     failed = (contract.MC_PROFILE_FAILED, "no profile was written: the coordinator failed")
     state, complaint = _guarded(_gather_profile, key, comm, writer) or failed
@@ -595,7 +597,7 @@ def _load_writer() -> None:
 
 def _packed_part(key: str) -> tuple[bytes, bool]:
     """This node's part of the profile, and whether rank 0 of the application runs here."""
-    gc.disable()  # imports take a tenth longer with it
+    gc.disable()  # garbage collection makes imports a tenth slower
     try:
         from mpicoloc.profile.bundle import pack_part
         from mpicoloc.profile.collect import collect
@@ -609,7 +611,7 @@ def _packed_part(key: str) -> tuple[bytes, bool]:
 
 
 def _await_segments(key: str) -> None:
-    """Wait until the keeper, which sees the ranks in MPI_Finalize, has restored deleted segments."""
+    """Wait until the keeper, which sees that the ranks are in MPI_Finalize, has restored deleted segments."""
     deadline_s = time.monotonic() + RESTORED_WITHIN_S
     while len(contract.segment_paths(key)) < _n_ranks() and time.monotonic() < deadline_s:
         if init_barrier.any_is_off(key):

@@ -1,7 +1,7 @@
 """Serve metrics of this node's running jobs to Prometheus.
 
-The page is http://127.0.0.1:PORT/metrics. Started by root it has all jobs, otherwise only the user's own. Set
-`honor_labels: true` in Prometheus, or it renames our label `job`. Ends with Ctrl-C or SIGTERM.
+The page is http://127.0.0.1:PORT/metrics. If root starts it, it shows all jobs, otherwise only the user's
+own. Set `honor_labels: true` in Prometheus, or it renames our label `job`. It ends on Ctrl-C or SIGTERM.
 
   mpicoloc exporter --port 9839
 """
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until a signal comes."""
+    """Serve until a signal arrives."""
     from mpicoloc.job import live, metrics
 
     live.jobs()  # raises now if the folder or the board cannot be read

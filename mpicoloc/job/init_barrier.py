@@ -1,4 +1,4 @@
-"""Detects that the application on this node is about to start MPI, before MPI can be used to ask."""
+"""Detects that the application on this node is about to start MPI, when MPI cannot be used yet to ask."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mpicoloc.job import blind_ranks
 from mpicoloc.pmpi import contract
 
 OFF = "off"
-"""Suffix of the job's empty file that says that a rank has switched mpicoloc off (`mc_announce_off`)."""
+"""Suffix of the empty file by which a rank announces that it has switched mpicoloc off."""
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
-"""A rank that has not reached `mpicoloc.wrap` by then is taken to have ended, after `GONE_FOR_S` more."""
+"""Time limit, s, for a rank to reach `mpicoloc.wrap`; `GONE_FOR_S` later it counts as ended."""
 GONE_FOR_S = 2.0
 CONNECT_S = 1.0
-"""Time for ranks to load MPI and connect to the launcher; Open MPI 4's may hang if one dies before that."""
+"""Time for ranks to load MPI and connect to the launcher; Open MPI 4's may hang if a rank dies earlier."""
 LEFT_POLL_S = 1e-3
 WORD_WITHIN_S = 1.0
 """Longest time between a rank's creation of its announcement file and the write to it."""
@@ -33,7 +33,7 @@ def wait_for_init(
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> bool:
-    """Wait until a rank of this node begins MPI_Init or MPI_Session_init; False: no rank will.
+    """Wait until a rank of this node begins MPI_Init or MPI_Session_init; returns False if no rank will.
 
     Raises `EnvironmentFault` if ranks have begun MPI without the library: they hang until the job is ended.
     """
@@ -66,7 +66,7 @@ def any_is_off(key: str) -> bool:
 
 
 def announced(announcement: str) -> list[tuple[str, int]]:
-    """The kind of MPI start, "init" or "session", and its round, of each process that has begun MPI.
+    """For each process that has begun MPI: the kind of its start, "init" or "session", and the round.
 
     A file that stays empty, because memory is full, counts as the first MPI_Init.
     """
@@ -82,14 +82,14 @@ def announced(announcement: str) -> list[tuple[str, int]]:
 
 
 class Record:
-    """The coordinator's record in the announcement file; `csrc/guest/world/launch.c` writes the ranks'."""
+    """The coordinator's record in the announcement file; for ranks `csrc/guest/world/launch.c` writes it."""
 
     def __init__(self, announcement: str) -> None:
         self._path = announcement
         self._place = -1
 
     def begin(self, i_round: int) -> None:
-        """Record that this process has ended all earlier rounds, and wait until all of this node have."""
+        """Record that this process has ended all earlier rounds, and wait until the node's others have."""
         how_len = contract.MC_HOW_LEN
         line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
         with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ def end_all(key: str, n_ranks: int, announcement: str) -> None:
 
 
 def any_at_wrap() -> bool:
-    """Whether a rank has not become the application yet; a rank of another job only lengthens the wait."""
+    """Whether a rank is not the application yet; ranks of other jobs count too, which only delays the end."""
     python = _executable("self")
     # Comparing executables excludes the launcher, whose arguments contain the same words.
     return any(

@@ -75,7 +75,7 @@ _BINDING = {"bind-to", "cpu-set", "cpu-list"}
 _HOSTS = {"host", "H", "hostfile", "machinefile"}
 """Flags of Open MPI, without dashes: for mapping ranks, binding them, and naming nodes."""
 _ROOM = {"map-by": ("subscribe", ":OVERSUBSCRIBE"), "bind-to": ("overload", ":overload-allowed")}
-"""By flag: text by which its value already allows or forbids one more rank, and the text that allows it."""
+"""For each flag: text in a value that already allows or forbids one more rank; text that allows it."""
 
 
 class Launcher(NamedTuple):
@@ -88,7 +88,7 @@ class Launcher(NamedTuple):
 
 
 def identify(path: str) -> Launcher | None:
-    """An mpirun with its family, from the output of `--version`; None if that does not tell."""
+    """An mpirun with its family, from the output of `--version`; None if the output does not name it."""
     try:
         result = subprocess.run(
             [path, "--version"],
@@ -97,7 +97,8 @@ def identify(path: str) -> Launcher | None:
             timeout=20,
             check=False,
             stdin=subprocess.DEVNULL,
-            # Without our library and the ranks' variables, so that it does not act as part of a job.
+            # Without mpicoloc's library and the ranks' variables, so that mpirun does not act as part of a
+            # job.
             env={k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")},
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -179,7 +180,7 @@ def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> 
     Open MPI chooses mapping and binding by the number of ranks: up to two are bound to cores, more to sockets
     (version 4) or NUMA domains (5), none if there are more ranks than cores. One more rank could change that
     choice, so the arguments spell it out; `overload-allowed` lets the coordinator, which sleeps and unbinds
-    itself, share a core. The user's own choices stay, with room for the coordinator.
+    itself, share a core. The user's own choices are kept, with room for the coordinator.
     """
     given = _flags(extra)
     words = [_word_with_room(before, word) for before, word in itertools.pairwise(["", *extra])]
@@ -194,7 +195,7 @@ def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> 
 
 
 def _word_with_room(flag: str, word: str) -> str:
-    """A user's word, which follows `flag`, with room for the coordinator."""
+    """The user's value of `flag`, extended to leave room for the coordinator."""
     name, equals, value = word.partition("=")
     if not (equals and name.startswith("-")):
         name, value = flag, word
@@ -203,7 +204,7 @@ def _word_with_room(flag: str, word: str) -> str:
 
 
 def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> tuple[int, bool]:
-    """Wait for a launcher to end; kill it if it hangs although its ranks have ended.
+    """Wait for a launcher to end, and kill it if it hangs after its ranks have ended.
 
     Result: its exit code, and whether it was killed. Open MPI 4.1.4 hangs and ignores SIGTERM if ranks die in
     MPI_Init, because memory is full or because of a file size limit.
@@ -241,7 +242,7 @@ _PREFIXES = ("OMPI", "PRTE")
 
 
 def root_remedy(one: Launcher, arguments: Sequence[str] = ()) -> str:
-    """The remedy if Open MPI's mpirun refuses to run as root; empty if it does not."""
+    """The remedy if Open MPI's mpirun refuses to run as root; empty if it agrees to."""
     names = [(f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM") for prefix in _PREFIXES]
     is_allowed = any(all(os.environ.get(name) == "1" for name in pair) for pair in names)
     if one.family != "openmpi" or os.geteuid() != 0 or is_allowed or "--allow-run-as-root" in arguments:

@@ -1,4 +1,4 @@
-"""Finds, and removes on request, shared-memory files of jobs whose processes and keeper are gone.
+"""Finds shared-memory files of jobs whose processes and keeper are gone, and removes them on request.
 
 A job's keeper removes its files; they are left behind only if the keeper was killed too, or never started.
 """
@@ -25,18 +25,18 @@ _NAME = re.compile(
 )
 _BOARD = re.compile(r"mpicoloc\.abi\d+\.board")
 _OLD_BOARD = "mpicoloc.board"
-"""Name of the board in all versions before the 14th of the layout."""
+"""Name of the board in all layout versions before 14."""
 _BOARD_BYTES_MAX = 1 << 20
 _MARK = re.compile(r"\.(\d+)\.(?:here|in[012])$")
 """Names of files that exist as long as their process does."""
 QUIET_S = 60.0
-"""Grace period, s: files whose owner gave a sign of life within it stay, because its processes may be in
-another PID namespace, such as a container."""
+"""Grace period, s: files whose owner gave a sign of life in this period are kept, because the owner's
+processes may be in another PID namespace, such as a container."""
 
 
 @dataclass(frozen=True)
 class Leftover:
-    """The files of one job of this user that has no living process."""
+    """The files of one job of this user; the job has no living process."""
 
     key: str
     paths: tuple[str, ...]
@@ -54,8 +54,8 @@ class Leftover:
 def find(folder: str, key: str | None = None, quiet_s: float = QUIET_S) -> list[Leftover]:
     """Files in `folder` of this user's jobs that have ended, in the order of the jobs' keys.
 
-    Left out are unreadable files, files of other versions of mpicoloc or of other users, and boards (see
-    `boards`). Raises `OSError` if the folder cannot be read.
+    Unreadable files, files of other versions of mpicoloc or of other users, and boards (see `boards`) are
+    left out. Raises `OSError` if the folder cannot be read.
     """
     jobs = files(folder, key)
     if not jobs:
@@ -89,10 +89,10 @@ def foreign_boards(folder: str) -> list[str]:
 
 
 def _is_old_board_over(path: str) -> bool:
-    """Whether an old board has no living job, independent of its version's layout.
+    """Whether an old board has no living job, whatever the layout of its version.
 
     A slot holds its agent's process, encoded as by `mc_board_owner`, and the time of the last sign of life.
-    So the board is over if no word of the file can be such a time or process.
+    So the board has no living job if no word of the file can be such a time or process.
     """
     with contract.open_shared(path) as file:
         content = file.read(_BOARD_BYTES_MAX)
@@ -124,7 +124,7 @@ def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
 
 
 def _rank_of(path: str) -> int:
-    """The process of a segment, 0 if it has ended; needed where a process's environment is not readable."""
+    """The process of a segment, or 0 if it has ended; needed if the process's environment is not readable."""
     with contextlib.suppress(MpicolocError, OSError):
         segment = contract.read_file(path)
         return int(segment["pid"]) if is_running(segment) else 0
@@ -151,7 +151,7 @@ def _words_of(pid: str) -> set[bytes]:
 
 
 def _is_named(key: str, words: set[bytes]) -> bool:
-    """Whether the words of a process name the job, as those of its ranks, keeper and writers do."""
+    """Whether a process's arguments or environment name the job, as for its ranks, keeper and writers."""
     return key.encode() in words or f"{config.KEY_ENV}={key}".encode() in words
 
 

@@ -1,6 +1,6 @@
-"""The jobs on this node now: from the board, and for this user's jobs also from their own files.
+"""The jobs on this node now, from the board and, for this user's jobs, from the jobs' own files.
 
-Only reads files: the jobs do not notice.
+This module only reads files, so it does not disturb the jobs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOT_PRINTED = ("owner", "reason", "counts")
 
 @dataclass(frozen=True)
 class Counts:
-    """Counts of the `n_ranks` ranks of a job on this node since they began, at the instant `t_s`.
+    """Counts of the `n_ranks` ranks of a job on this node, from their start to the instant `t_s`.
 
     `t_s` is CLOCK_MONOTONIC. `n_calls`, `mpi_s`, `rank_s` (the ranks' time) and `sent_bytes` are sums over
     the ranks.
@@ -82,7 +82,7 @@ class LiveJob:
 
 @dataclass(frozen=True)
 class Rates:
-    """A job's rates between two looks, per second; None: not known."""
+    """A job's rates between two readings, per second; None: not known."""
 
     mpi_frac: float | None = None
     calls_per_s: float | None = None
@@ -90,13 +90,13 @@ class Rates:
 
 
 def rates(job: LiveJob, before: Mapping[int, Counts]) -> Rates:
-    """Rates since the previous look, or since the job began if there was none."""
+    """Rates since the previous reading, or since the job began if there was none."""
     now = job.counts
     if now is None:
         return Rates()
     first = before.get(job.owner) or Counts(now.t_s - job.age_s, now.n_ranks, 0, 0.0, 0.0, 0)
     time_s = now.t_s - first.t_s
-    # The counts of ranks that ended since then are missing from the sums.
+    # The counts of ranks that ended since the previous reading are missing from the sums.
     if time_s <= 0 or now.n_ranks == 0 or now.n_ranks != first.n_ranks:
         return Rates()
     return Rates(
@@ -151,7 +151,7 @@ def watch(interval_s: float) -> NoReturn:
 
 
 MOST_FRAC = 0.05
-"""Largest part of a processor that `watch` may use."""
+"""Largest part of one processor's time that `watch` may use."""
 SILENT_S = 10.0
 """A job whose agent gave no sign of life for this time, s, has ended without leaving the board."""
 
@@ -163,7 +163,7 @@ def jobs() -> list[LiveJob]:
     """
     folder = os.path.dirname(contract.board_path())
     if not os.path.isdir(folder):
-        raise EnvironmentFault(f"no folder {folder} for memory that jobs share: set MPICOLOC_SHM_DIR")
+        raise EnvironmentFault(f"the shared-memory folder {folder} does not exist: set MPICOLOC_SHM_DIR")
     keys = dict(_own(folder))
     found = [_job(slot, keys) for slot in _slots()]
     return sorted(found, key=lambda job: -job.age_s)
@@ -182,10 +182,10 @@ def _slots() -> Iterator[np.void]:
 
 
 def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
-    """Key of each of this user's jobs, by agent process and name; several jobs may have the same name."""
+    """Key of each of this user's jobs, by agent process and name, because several jobs may share a name."""
     for name in os.listdir(folder):
         match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
-        # The job may end during the look, or be another user's.
+        # The job may end while it is read, or belong to another user.
         with contextlib.suppress(FileNotFoundError, PermissionError, MpicolocError):
             if match and os.lstat(os.path.join(folder, name)).st_uid == os.geteuid():
                 heads = contract.segment_heads(match[1])
@@ -202,7 +202,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
     owner = int(slot["owner"])
     job = LiveJob(name, int(slot["uid"]), int(slot["n_ranks"]), cores, age_s, owner)
     own = (owner >> 32, name)
-    # The job may end during the look.
+    # The job may end while it is read.
     with contextlib.suppress(MpicolocError, OSError):
         # Another user's job may have the same name.
         return _with_own(job, keys[own]) if own in keys and job.uid == os.geteuid() else job
@@ -210,7 +210,7 @@ def _job(slot: np.void, keys: Mapping[tuple[int, str], str]) -> LiveJob:
 
 
 def _with_own(job: LiveJob, key: str) -> LiveJob:
-    """The job with the slowdown and overhead that its profile would have if it ended now."""
+    """The job, with the slowdown and overhead that its profile would have if the job ended now."""
     profile = merge([collect(key, has_events=False)], partial=True)
     ranks, nodes, found = profile.tables["ranks"], profile.tables["nodes"], profile.interference
     ranks = ranks[ranks["state"] == b"running"]

@@ -56,7 +56,7 @@ def serve(port: int, address: str) -> HTTPServer:
 
 
 class JobCollector(Collector):
-    """Collector of the jobs on this node; after each reading it waits 19 times as long as that took."""
+    """Collector of the jobs on this node; after each reading it waits for 19 times the reading's duration."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -120,7 +120,7 @@ def _by_co_runner(rows: list[dict[str, Any]]) -> Metric:
 
 
 def _label(text: Any) -> str | None:
-    """An untrusted text from a user's process as a label; None if it is not a text."""
+    """A label from the untrusted output of a user's process; None if it is not text."""
     return text[:_MOST_LETTERS].encode(errors="replace").decode() if isinstance(text, str) else None
 
 
@@ -136,7 +136,7 @@ def _number(row: dict[str, Any], key: str) -> float | None:
 
 
 def _rows() -> list[dict[str, Any]]:
-    """The rows of ``mpicoloc top --json``; only root gets more about other users' jobs than the board has."""
+    """The rows of ``mpicoloc top --json``; only for root do they exceed the board for other users' jobs."""
     try:
         rows = live.as_json(live.jobs(), {})
     except MpicolocError as error:
@@ -153,7 +153,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _uid_of(row: dict[str, Any]) -> int | None:
-    """The other user who owns a job; anybody can write to the board, so the process must be that user's."""
+    """The other user who owns a job, checked by its process because anybody can write to the board."""
     try:
         owner = os.stat(f"/proc/{row['pid']}").st_uid
     except OSError:
@@ -184,7 +184,7 @@ def _rows_of(uid: int, until_s: float) -> dict[int, dict[str, Any]]:
                 os.killpg(child.pid, signal.SIGKILL)
         return {row["pid"]: {"command": None} | row for row in rows}
     except (OSError, *MALFORMED) as error:
-        messages.detail(f"no numbers of jobs of {user(uid)}: {error}")
+        messages.detail(f"cannot read the jobs of {user(uid)}: {error}")
         return {}
 
 

@@ -31,7 +31,8 @@ def n_ranks(env: Mapping[str, str]) -> int:
 
 @contextlib.contextmanager
 def ranks(family: str | None) -> Iterator[Executor | None]:
-    """In rank 0, yield the executor whose work the other ranks do. These yield None when the work is done.
+    """In rank 0, yield the executor whose work the other ranks do. In the other ranks, yield None when the
+    work is done.
 
     Before MPI is loaded, the process executes itself again if mpi4py would not find the launcher's library.
 
@@ -61,7 +62,7 @@ def ranks(family: str | None) -> Iterator[Executor | None]:
 
 
 def _find_libmpi(family: str | None) -> None:
-    """Make mpi4py load the launcher's MPI; by exec, because LD_LIBRARY_PATH is read only at the start."""
+    """Make mpi4py load the launcher's MPI, by exec because LD_LIBRARY_PATH is read only at the start."""
     if os.environ.pop(config.RESTARTED_ENV, None):
         return
     try:
@@ -84,10 +85,10 @@ def workers(n_processes: int | None = None) -> Iterator[Executor | None]:
     """The pool that runs the cases of a sweep.
 
     Under mpirun rank 0 distributes the work to the other ranks through `mpi4py.futures`. Otherwise processes
-    on this machine do it.
+    on this machine do the work.
 
-    Result: None in a rank that has finished its share and must do nothing else. Raises `EnvironmentFault` if
-    the launcher's MPI cannot be loaded.
+    Result: None in a rank that has finished its share of the work and must do nothing else. Raises
+    `EnvironmentFault` if the launcher's MPI cannot be loaded.
     """
     if is_under_mpirun():
         with ranks(wrap.place_of(os.environ).family) as executor:

@@ -22,8 +22,8 @@ from mpicoloc.pmpi import paths
 def with_sidecar(shim: str) -> str:
     """The path of the library in a folder where the file `python` names this interpreter.
 
-    With LD_PRELOAD alone nothing else tells the job which Python writes its profile. If the library's folder
-    is not writable, the result is a copy in the user's cache.
+    If a job is started with LD_PRELOAD alone, only this file tells it which Python writes its profile. If the
+    library's folder is not writable, the result is a copy in the user's cache.
     """
     if _write_sidecar(os.path.dirname(shim)):
         return shim

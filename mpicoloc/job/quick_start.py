@@ -11,11 +11,12 @@ import os
 import sys
 
 LIBRARIES = ("numpy", "h5py", "mpi4py", "cffi")
-"""Libraries that the modules run with a quick start need. `site` runs unless one folder has all of them."""
+"""Libraries that the modules run with a quick start need. `site` is skipped only if one folder contains all
+of them."""
 
 
 def add_packages() -> None:
-    """Extend `sys.path` as `site` would, by a single folder if that has all `LIBRARIES`."""
+    """Extend `sys.path` as `site` would, but only by one folder if that contains all `LIBRARIES`."""
     own = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     prefix = os.path.dirname(os.path.dirname(sys.executable))
     in_venv = os.path.join(

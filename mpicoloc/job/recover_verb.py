@@ -24,9 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "places",
         metavar="PROFILE",
         nargs="+",
-        help="missing profile, folder of parts, or part; several if nodes have their own disks",
+        help="missing profile, or its folder of parts, or a part; give several if nodes have their own disks",
     )
-    parser.add_argument("--out", metavar="FILE", help="file for the profile (default: the first PROFILE's)")
+    parser.add_argument("--out", metavar="FILE", help="file for the profile X")
 
 
 @bounded
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
 
     out = args.out or checkpoints.profile_of(args.places[0])
     if out.endswith((".part", ".parts")) or os.path.isdir(out):
-        raise UsageError(f"{args.places[0]} does not name its profile: give --out FILE")
+        raise UsageError(f"the profile's name does not follow from {args.places[0]}: give --out FILE")
     profile, left_out = recover(args.places)
     for line in left_out:
         messages.trouble(f"left out: {line}")
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             there = profiles.read(out)
         except DataError as error:
             raise DataError(
-                f"{error}: the file exists already; remove it, or name another file with --out"
+                f"{error}, so it is not replaced: remove it, or name another file with --out"
             ) from None
         check_replaces(out, there, profile)
     hdf5.write(profile, out)

@@ -1,8 +1,8 @@
 """Run an MPI program with its coordinator and write a profile.
 
 The program's output and exit code are the same as without mpicoloc. Arguments after its name are the
-program's own; write -- before a program whose name begins with a dash. For several nodes use your launcher,
-with one more rank on each node: mpirun -n N+1 python -m mpicoloc.wrap app ...
+program's own; write -- before a program whose name begins with a dash. For several nodes, use your own
+launcher, with one more rank on each node: mpirun -n N+1 python -m mpicoloc.wrap app ...
 
   mpicoloc run -n 8 ./heat2d 400 2000
   mpicoloc run -n 8 --trace all --out heat2d.h5 -- ./heat2d 400 2000
@@ -32,7 +32,7 @@ from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
-"""Time between two checks whether a process that will remove the job's files still lives, s."""
+"""Time between two checks that a process that will remove the job's files is still alive, s."""
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
@@ -113,12 +113,12 @@ def execute(command: Sequence[str], env: Mapping[str, str], n_nodes: int) -> int
         for number, handler in old.items():
             signal.signal(number, handler)
     if hung:
-        messages.trouble(f"{command[0]} hung when its ranks had ended, and was killed (process {child.pid})")
+        messages.trouble(f"{command[0]} hung after its ranks ended, so it was killed (process {child.pid})")
     return code if code >= 0 else 128 - code
 
 
 def _only_announced(env: Mapping[str, str]) -> bool:
-    """Whether ranks have begun MPI_Init on this node, and none of them has a segment (yet, or any more)."""
+    """Whether ranks have begun MPI_Init on this node, but at present none of them has a segment."""
     start = os.path.join(str(config.get("shm_dir", env)), f"mpicoloc.{env[config.KEY_ENV]}.")
     return os.path.exists(start + "init") and not glob.glob(glob.escape(start) + "*.seg")
 
@@ -137,7 +137,8 @@ def await_profile(env: Mapping[str, str]) -> None:
     key = env[config.KEY_ENV]
     start = f"mpicoloc.{key}."
     with contextlib.suppress(OSError):
-        # Exists only if the coordinator, which removes the file, was killed; the keeper does not remove it.
+        # The coordinator removes this file, so it exists only if the coordinator was killed; the keeper does
+        # not remove it.
         os.unlink(os.path.join(folder, start + "init"))
     began_s = looked_s = time.monotonic()
     while (now_s := time.monotonic()) < began_s + WAIT_PROFILE_S:
@@ -165,12 +166,12 @@ def _remove_ownerless(folder: str, key: str) -> None:
 def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
     """Yield a function that tells whether a process of the job has printed why there is no profile.
 
-    The process removes a marker file then.
+    Such a process removes a marker file.
     """
     mark = os.path.join(os.environ.get("TMPDIR") or "/tmp", f".mpicoloc-run-{os.urandom(8).hex()}")
     try:
         os.close(os.open(mark, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except OSError:  # better to print a second reason than none
+    except OSError:  # printing a second reason is better than printing none
         yield lambda: False
         return
     env[config.REASON_ENV] = mark
@@ -182,7 +183,7 @@ def reason_mark(env: dict[str, str]) -> Iterator[Callable[[], bool]]:
 
 
 def stamp(path: str) -> tuple[int, int] | None:
-    """A stamp that changes when the profile is written again; None if it does not exist."""
+    """A stamp that changes when the profile is written again; None if there is no profile."""
     try:
         stat = os.stat(path)
     except OSError:
@@ -216,7 +217,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="ARG",
-        help="one more argument for mpirun, as --mpirun-arg=ARG; may be repeated",
+        help="pass one more argument to mpirun; write --mpirun-arg=ARG; may be repeated",
     )
     group.add_argument(
         "--nodes",
@@ -271,7 +272,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _note_alone(unshared: str, n_nodes: int) -> None:
-    """Say why a job has no coordinator; only on several nodes this prevents a slowdown."""
+    """Say why a job has no coordinator; its slowdown is lost only if it runs on several nodes."""
     say, loss = (messages.note, ", so no slowdown is measured") if n_nodes > 1 else (messages.detail, "")
     say(f"{unshared}: the job has no coordinator{loss}")
 
@@ -300,7 +301,8 @@ def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
 def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
     """Check before the job runs that its topology can be read.
 
-    A bad one is an error if given by flag; if it comes from the site's environment, it is only noted.
+    A topology that cannot be read is an error if given by flag; if it comes from the site's environment, a
+    note says so.
     """
     if config.get("network.topology", env) is None:
         return
@@ -311,7 +313,7 @@ def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
     except MpicolocError as error:
         if is_flag:
             raise
-        messages.note(f"{error}; the profile will have no load on the network")
+        messages.note(f"{error}; the profile will not contain the load on the network")
 
 
 class _Program(NamedTuple):
@@ -333,8 +335,8 @@ def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
     for part in parts[1:]:
         if len(part) < 3 or part[0] not in ("-n", "-np"):
             raise UsageError(
-                f"a colon must be followed by -n N and another program, got {shlex.join(part)!r}: for "
-                "more flags of mpirun write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
+                f"a colon must be followed by -n N and another program, got {shlex.join(part)!r}: to "
+                "pass more flags to mpirun, write mpirun -n N python -m mpicoloc.wrap app : -n M+1 python -m "
                 "mpicoloc.wrap other"
             )
         programs.append(_Program(arguments.parse(part[0], part[1], arguments.count), part[2:]))
@@ -349,14 +351,14 @@ def _refuse_hidden_programs(args: argparse.Namespace, programs: Sequence[_Progra
     for word in args.mpirun_arg:
         if word.partition("=")[0] in _PROGRAM_FILES:
             raise UsageError(
-                f"--mpirun-arg={word} names programs in a file, which mpicoloc run does not see: start the "
-                "job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..., or write python -m mpicoloc.wrap "
-                "before each program and one rank more"
+                f"--mpirun-arg={word} names programs in a file, which mpicoloc run does not read: start the "
+                "job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..., or put python -m mpicoloc.wrap "
+                "before each program and add one rank"
             )
     if len(programs) > 1 and args.nodes > 1:
         raise UsageError(
-            f"several programs and --nodes {args.nodes}: mpicoloc run cannot tell which of them has the last "
-            "rank of each node; start the job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..."
+            f"with several programs and --nodes {args.nodes}, mpicoloc run cannot tell which program has the "
+            "last rank of each node: start the job with LD_PRELOAD=$(mpicoloc preload APP) mpirun ..."
         )
 
 
@@ -395,7 +397,7 @@ def _is_of(profile: str, job_id: str) -> bool:
 
 
 def _summary(profile: str, job_id: str, before: tuple[int, int] | None, has_reason: bool) -> None:
-    """Print one line about the profile, with its result if a person watches or asked for more."""
+    """Print one line about the profile, with its result on a terminal or if the user asked for details."""
     after = stamp(profile)
     if after is None or after == before or (has_reason and not _is_of(profile, job_id)):
         if has_reason:

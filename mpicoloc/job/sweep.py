@@ -1,4 +1,4 @@
-"""`--sweep` of the simulating verbs: combinations of flag values, on all cores or under mpirun.
+"""`--sweep` of the simulating verbs: runs combinations of flag values on all cores or under mpirun.
 
 Each combination is a separate case, whose row is saved in a folder; saved cases are not run again.
 """
@@ -35,7 +35,7 @@ Row = dict[str, Any]
 def only_one(folder: str, what: str) -> Iterator[bool]:
     """Lock a folder of rows against other sweeps; the folder is created if needed.
 
-    Result: whether the lock holds: some shared file systems have no locks. Raises `EnvironmentFault` if
+    Result: whether the folder is locked; some shared file systems have no locks. Raises `EnvironmentFault` if
     another process holds the lock, or the folder cannot be created.
     """
     try:
@@ -70,7 +70,7 @@ def append(path: str, row: Mapping[str, Any]) -> None:
 
 
 def _drop_cut_line(path: str) -> None:
-    """Remove an incomplete last line, which a killed process left: it would spoil the next row."""
+    """Remove an incomplete last line that a killed process left: the next row would be appended to it."""
     if not os.path.exists(path):
         return
     with open(path, "rb+") as file:
@@ -84,9 +84,9 @@ def _drop_cut_line(path: str) -> None:
 def recover(path: str) -> dict[str, Row]:
     """The saved rows by their ``key``; empty without a file.
 
-    A damaged last row, as a killed process leaves it, is reported and removed.
+    A damaged last row, such as a killed process leaves, is reported and removed.
 
-    Raises `DataError` if another line is not a row, or the only line does not begin like one.
+    Raises `DataError` if any other line is not a row, or the only line does not begin like a row.
     """
     try:
         with open(path, "rb") as file:
@@ -121,7 +121,7 @@ ROWS = "rows.jsonl"
 """File in a sweep's folder with one row for each finished case."""
 TABLE = "sweep.parquet"
 UNSET = "none"
-"""The value that leaves a flag out."""
+"""The value of a sweep that stands for no flag."""
 
 Actions = dict[str, argparse.Action]
 """Flags by name, without the dashes."""
@@ -134,7 +134,7 @@ def add_arguments(parser: argparse.ArgumentParser, words: str) -> None:
         "--processes",
         metavar="N",
         type=arguments.whole(most=4096),
-        help="worker processes of a sweep (one for each core)",
+        help="worker processes of a sweep (default: one for each core)",
     )
 
 
@@ -155,7 +155,7 @@ class Case:
     key : str
         Digest of all that the result depends on; equal keys mean equal results.
     argument : object
-        Argument of the work. It must be picklable, because it goes to another process.
+        Argument of the work. It must be picklable, because it is sent to another process.
     """
 
     settings: Mapping[str, str]
@@ -176,8 +176,8 @@ def run(
     """Run the cases that the folder lacks, and write and print the rows of all cases.
 
     The flags `of_one`, which apply to a single run, are refused; `several` names what makes several runs.
-    Result: the rows (empty in a worker rank), and the exit code: 1 if some cases failed, that of the first
-    failure if all did.
+    Result: the rows (empty in a worker rank), and the exit code: 1 if some cases failed, or that of the first
+    failure if all failed.
     """
     from mpicoloc.job import pool
 
@@ -186,7 +186,9 @@ def run(
     for flag in of_one:
         if getattr(args, flag) is not None:
             name = f"--{flag.replace('_', '-')}"
-            raise UsageError(f"{name} applies to one {verb}, and {several} makes several: leave it out")
+            raise UsageError(
+                f"{name} applies to a single {verb}, but {several} makes several: leave out {name}"
+            )
     with pool.workers(args.processes) as executor:
         if executor is None:
             return [], 0
@@ -195,7 +197,7 @@ def run(
         wanted = cases()
         with only_one(args.out, "sweep") as is_sure:
             if not is_sure:
-                messages.trouble(f"the file system of {args.out} has no file locks: run one sweep there only")
+                messages.trouble(f"the file system of {args.out} has no file locks: run only one sweep there")
             failed: list[MpicolocError] = []
             done = complete(wanted, work, args.out, executor, lambda *why: _report(failed, *why))
             if not done:
@@ -249,8 +251,8 @@ def complete(
                 advance(1)
     except BrokenExecutor:
         raise EnvironmentFault(
-            "a process of the sweep died, killed or out of memory: run the same command again, with fewer "
-            f"--processes if memory was short; what has ended is in {path}"
+            "a process of the sweep was killed or ran out of memory: run the same command again, with fewer "
+            f"--processes if memory was short; finished cases are saved in {path}"
         ) from None
     return [(case, rows[case.key]) for case in cases if case.key in rows]
 
@@ -262,7 +264,7 @@ def check_each(
 ) -> None:
     """Refuse invalid cases before the first simulation.
 
-    `drawn` is the flag of the random state. It does not affect validity, so `check` is called once for cases
+    `drawn` is the flag of the random seed. It does not affect validity, so `check` is called once for cases
     that differ in this flag only.
     """
     checked = set()
@@ -289,7 +291,7 @@ def grid(axes: Mapping[str, Sequence[str]]) -> list[dict[str, str]]:
 def variants(
     args: argparse.Namespace, axes: Mapping[str, Sequence[str]], actions: Actions
 ) -> Iterator[tuple[dict[str, str], argparse.Namespace]]:
-    """Every combination with the arguments of its run; axes that are not flags are left to the caller."""
+    """Every combination, with the arguments of its run; the caller handles axes that are not flags."""
     for settings in grid(axes):
         own = copy.copy(args)
         del own.run, own.sweep
@@ -329,10 +331,10 @@ def axes(args: argparse.Namespace, actions: Actions, of_files: Mapping[str, str]
         if flag in found:
             raise UsageError(f"--sweep {flag} appears twice: give all of its values once")
         if not values:
-            raise UsageError(f"--sweep {flag} has no values: give some, as --sweep {flag} A B")
+            raise UsageError(f"--sweep {flag} has no values: give some, for example --sweep {flag} A B")
         given = getattr(args, of_files[flag] if flag in of_files else actions[flag].dest)
         if given and (flag in of_files or given != _default(actions[flag])):
-            raise UsageError(f"--sweep {flag}: its value is given too: leave one of them out")
+            raise UsageError(f"--sweep {flag}: this flag also has a fixed value: leave out one of the two")
         found[flag] = values
     return found
 

@@ -1,6 +1,6 @@
 """The file of an application, its MPI library, and the library to preload for it.
 
-Used by `wrap`, `run` and `preload`, so that the three ways of starting a job agree.
+`wrap`, `run` and `preload` use this module, so that the three ways of starting a job agree.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Target(NamedTuple):
     """An application: its file, the family and file of its MPI library, and the library to preload.
 
     `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` says
-    why its world must not contain a coordinator; empty: it may.
+    why its world must not contain a coordinator, and is empty if it may.
     """
 
     file: str
@@ -114,12 +114,12 @@ _UNSHARED = {
     "partitioned communication": (b"mpi_psend_init", b"mpi_precv_init"),
     "sessions": (b"mpi_session_init",),
 }
-"""Features for which Open MPI 5 and 6 use a copy of the real world, with the functions that start them, in
-lower case, which also match Fortran's names."""
+"""Features for which Open MPI 5 and 6 use a copy of the real world, each with the functions that start it.
+Names are in lower case, so that they also match Fortran's."""
 
 
 def _unshared(linked: elf.Linked, library_path: str) -> str:
-    """Why a program's world must not contain a coordinator; empty: it may."""
+    """Why a program's world must not contain a coordinator; empty if it may."""
     library = elf.names(linked.path) if linked.path else b""
     if b"ompi_mpi_comm_world" not in library:
         return ""
@@ -132,12 +132,12 @@ def _unshared(linked: elf.Linked, library_path: str) -> str:
 
 
 def _is_of_program(soname: str) -> bool:
-    """Whether a library is the program's own, which may call MPI."""
+    """Whether a library is the program's own, not the system's or MPI's, and so may call MPI."""
     return not (elf.is_system(soname) or soname.startswith(("libmpi", "libopen-", "liboshmem")))
 
 
 def _is_sanitizer(soname: str) -> bool:
-    """Whether a library ends the program if another one is loaded before it."""
+    """Whether a library ends the program if another library is loaded before it."""
     return soname.startswith(("libasan.so", "libhwasan.so", "libclang_rt.asan", "libclang_rt.hwasan"))
 
 
@@ -190,7 +190,8 @@ def _programs(words: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[in
 def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
     """MPI of the first MPI program in the script that these words run, or in ``sh -c "..."`` among them.
 
-    This is a guess, because nothing is run; so an MPI of another family than the launcher's is ignored.
+    This is a guess, because the script is not run; so an MPI of another family than the launcher's is
+    ignored.
     """
     for text in (script_text(words, env), *words):
         linked = _linked_by_words(_words_of_text(text), env)
@@ -202,7 +203,7 @@ def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str |
 def _words_of_text(text: str) -> list[str]:
     """The distinct words of a shell's text, without comments and quotes, with variables expanded.
 
-    Relative paths are also included as seen from each folder to which the text changes (`cd`).
+    Relative paths are also resolved from each folder to which the script changes (`cd`).
     """
     lines = (line for line in text.splitlines() if not line.lstrip().startswith("#"))
     words = os.path.expandvars("\n".join(lines)).translate(_SEPARATORS).split()
@@ -212,7 +213,8 @@ def _words_of_text(text: str) -> list[str]:
 
 
 def script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """The beginning of the script that the first program among these words runs or is; empty if none.
+    """The beginning of the script that the first program among these words is or runs; empty if there is
+    none.
 
     No other file is opened, because it may be a pipe or input that the application will read.
     """
@@ -300,7 +302,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _started_by(command: Sequence[str]) -> str | None:
-    """The launcher that a command starts, after variables, redirections and programs such as `timeout`."""
+    """The launcher that a command starts, even behind variables, redirections and programs like `timeout`."""
     is_value = is_prefixed = False
     for word in command:
         name = os.path.basename(word).split(".")[0]
@@ -315,7 +317,7 @@ def _started_by(command: Sequence[str]) -> str | None:
 
 
 def _text_of(script: str) -> str:
-    """The beginning of a text file; empty if it is a program or cannot be read."""
+    """The beginning of a script; empty if the file is binary or cannot be read."""
     try:
         with elf.open_regular(script) as opened:
             text = opened.read(_SCRIPT_BYTES).decode(errors="replace")
@@ -334,7 +336,7 @@ def _refuse(file: str, program: str) -> None:
 
 
 def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
-    """The MPI that an interpreter will load later: of the launcher's family, where mpi4py would look."""
+    """The MPI that an interpreter will load: the first of the launcher's family where mpi4py looks."""
     extension = _mpi4py_extension(program)
     linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
     if linked is not None and family in (None, linked.abi):
@@ -352,7 +354,7 @@ def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) ->
 
 
 def _launcher_prefix() -> list[str]:
-    """Installation prefix of the launcher that started this process, which has its MPI; else empty."""
+    """Installation prefix of the launcher that started this process and of its MPI; empty if unknown."""
     try:
         launcher = os.readlink(f"/proc/{os.getppid()}/exe")
     except OSError:
@@ -404,7 +406,7 @@ def _prefixes(program: str) -> list[str]:
 
 
 def _check_launcher(file: str, linked: elf.Linked, family: str | None) -> None:
-    """Refuse another family's launcher, under which each rank would be a world of its own."""
+    """Refuse another MPI family's launcher, under which each rank would be in a world of its own."""
     if family is None or "abi" in (linked.abi, family) or linked.abi == family:
         return
     raise UsageError(
@@ -431,8 +433,8 @@ def shim_for(file: str, linked: elf.Linked) -> str:
 def preload(found: Target, before: str = "") -> str:
     """Value of LD_PRELOAD: our library before the user's own, and sanitizers before all.
 
-    Libraries of mpicoloc for other MPIs, which an earlier `export` may have left there, are removed, because
-    they would make ranks wait forever.
+    Libraries of mpicoloc for other MPIs, perhaps left there by an earlier `export`, are removed, because they
+    would make ranks wait forever.
     """
     shims = {pmpi_paths.shim_name(abi) for abi in pmpi_paths.ABIS}
     own = [

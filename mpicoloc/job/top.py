@@ -1,7 +1,7 @@
 """Show the jobs on this node while they run: slowdown, shutters, time in MPI, bytes sent.
 
-The list has every job with mpicoloc on the node, and the numbers of your own jobs, read from shared memory
-without disturbing the jobs. In a pipe the list is printed once. Ends with Ctrl-C.
+The list shows every job under mpicoloc on the node, with numbers for your own jobs, which are read from
+shared memory without disturbing the jobs. In a pipe the list is printed once. Ends with Ctrl-C.
 
   mpicoloc top
   mpicoloc top --once --json
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, again and again on a terminal."""
+    """Print the list; on a terminal, keep updating it."""
     from mpicoloc.job import live
     from mpicoloc.show.table import console
 

@@ -8,7 +8,7 @@ longer than a millisecond.
 
 from __future__ import annotations
 
-import _signal  # `signal` takes milliseconds, for its enumerations
+import _signal  # importing `signal` takes milliseconds because of its enumerations
 import os
 import sys
 import time
@@ -32,16 +32,16 @@ _LOCAL = (
     ("MVAPICH", "mpich", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
     ("Hydra", "mpich", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""Launcher, the MPI family it starts, and its variables. Slurm's and bare PMIx's start any family."""
+"""Launcher, the MPI family it starts, and its variables. Slurm and a bare PMIx launcher start any family."""
 
 _SILENT_S = 3.0
-"""Time that a rank that cannot start waits for its node's first rank to print the reason, s."""
+"""If a rank cannot start, it waits this time, s, for its node's first rank to print the reason."""
 
 _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstepd")
 
 
 class Place(NamedTuple):
-    """This rank's position among the ranks of its node. Launcher None: the program was started by hand."""
+    """This rank's position among the ranks of its node. `launcher` None: started by hand."""
 
     launcher: str | None
     local_rank: int
@@ -56,7 +56,8 @@ def place_of(env: Mapping[str, str]) -> Place:
     """
     for launcher, family, rank, size in _LOCAL:
         if rank in env and size in env:
-            # On one node Open MPI 6 may number the ranks in another order than in the world.
+            # If the job has one node, Open MPI 6 may number the local ranks in another order than in the
+            # world.
             is_whole = env.get("OMPI_COMM_WORLD_SIZE") == env[size] and "OMPI_COMM_WORLD_RANK" in env
             local_rank = _number(env, "OMPI_COMM_WORLD_RANK" if is_whole else rank)
             return _checked(launcher, local_rank, _number(env, size), family)
@@ -81,7 +82,9 @@ def _number(env: Mapping[str, str], name: str) -> int:
 
 def _checked(launcher: str, rank: int, size: int, family: str | None) -> Place:
     if not 0 <= rank < size:
-        raise UsageError(f"{launcher} says local rank {rank} of {size}: start the job with one launcher only")
+        raise UsageError(
+            f"{launcher} set local rank {rank} of {size} ranks: start the job with one launcher only"
+        )
     return Place(launcher, rank, size, family)
 
 
@@ -104,10 +107,11 @@ def slurm_tasks(text: str) -> list[int]:
 
 
 def key(env: Mapping[str, str]) -> str:
-    """Key in the names of the job's files on this node: common to its ranks here, different for other jobs.
+    """Key in the names of the job's files on this node: the same for its ranks here, different for other
+    jobs.
 
     `mpicoloc run` sets one. Otherwise the key is made of the launcher's job name, or of the process that
-    started the ranks. A job started inside another job gets a key of its own.
+    started the ranks. A job that is started inside another job gets its own key.
     """
     given = env.get(config.KEY_ENV)
     if given and env.get(config.WRAPPED_ENV) is None:
@@ -126,7 +130,7 @@ def _clean(text: str) -> str:
 
 
 def _starter() -> tuple[int, str]:
-    """Process that started the ranks, and its start time: the launcher's daemon, even behind a shell."""
+    """The process that started the ranks (the launcher's daemon, even behind a shell), and its start."""
     parent = os.getppid()
     pid, steps = parent, 0
     while pid > 1 and steps < 8:
@@ -154,7 +158,7 @@ _OPEN_MPI_SIZES = ("OMPI_COMM_WORLD_SIZE", "OMPI_APP_CTX_NUM_PROCS", "OMPI_MCA_o
 
 
 class Plan(NamedTuple):
-    """This rank's next program: file, arguments and environment, and a line for the user."""
+    """The program that this rank becomes: file, arguments and environment, and a line for the user."""
 
     file: str
     argv: list[str]
@@ -178,8 +182,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print_to_stderr(line)
         become(plan(app, options, os.environ, place))
     except MpicolocError as error:
-        # All ranks of a node fail alike: the first one prints the error, and the others wait, because the
-        # launcher ends all ranks as soon as one exits.
+        # All ranks of a node fail with the same error: the first one prints it, and the others wait, because
+        # the launcher ends all ranks as soon as one exits.
         if place.local_rank == 0:
             print_to_stderr(str(error))
         else:
@@ -258,7 +262,7 @@ def plan(app: Sequence[str], options: Mapping[str, str], env: Mapping[str, str],
 
 
 def note(place: Place) -> str | None:
-    """A line for the user when a node runs without a coordinator."""
+    """The line that tells the user that a node runs without a coordinator."""
     if place.launcher is not None and place.local_size <= 1:
         return (
             "one rank on this node, too few for a coordinator: it runs the application, and its keeper "
@@ -301,7 +305,7 @@ def quick_module(name: str) -> list[str]:
 
 
 def libmpi_alias(found: target.Target) -> str | None:
-    """The MPI library under a name that mpi4py's wheel accepts; Debian renamed MPICH's libmpi.so.12.
+    """The MPI library under a name that mpi4py's wheel accepts, as Debian renamed MPICH's libmpi.so.12.
 
     A library with the standard ABI is installed beside the same MPI with its native ABI, and both can
     communicate; the wheel knows only the native one.
@@ -323,7 +327,7 @@ def libmpi_alias(found: target.Target) -> str | None:
             os.symlink(libmpi, f"{alias}.{os.getpid()}")
             os.replace(f"{alias}.{os.getpid()}", alias)
     except OSError as error:
-        raise EnvironmentFault(f"{folder} cannot be made ({error.strerror}): set XDG_CACHE_HOME") from None
+        raise EnvironmentFault(f"{folder} cannot be created ({error.strerror}): set XDG_CACHE_HOME") from None
     return alias
 
 
@@ -338,7 +342,7 @@ def restore_yield(env: dict[str, str], place: Place) -> None:
 
 
 def hide_coordinator(env: dict[str, str], place: Place, app: Sequence[str]) -> None:
-    """Correct Open MPI's variables for programs that read them or MPI_INFO_ENV, which is made from them.
+    """Correct Open MPI's variables for programs that read them or MPI_INFO_ENV, which MPI derives from them.
 
     The library itself does not read them. Sizes of the whole job are corrected only on one node, where the
     number of coordinators is known. Variables of Hydra and Slurm stay: MPI_Init needs them.
@@ -376,7 +380,7 @@ def become(chosen: Plan) -> NoReturn:
 
 
 def restore_signals() -> None:
-    """Restore the default action of signals that Python ignores: exec would pass "ignored" on."""
+    """Restore the default action of signals that Python ignores: a program keeps ignoring them after exec."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 

@@ -49,7 +49,9 @@ def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
         if not 1 <= len(ends) <= 2 or not all(
             word.isascii() and word.isdigit() and len(word) < 6 for word in ends
         ):
-            raise UsageError(f"hosts {shown(text)}: {part!r} is not a host: write them like 0-3,6")
+            raise UsageError(
+                f"hosts {shown(text)}: {part!r} is neither a host nor a range: write, for example, 0-3,6"
+            )
         first, last = int(ends[0]), int(ends[-1])
         if not first <= last < n_hosts:
             raise UsageError(f"hosts {shown(text)}: this lab has the hosts 0 to {n_hosts - 1}, not {part}")
@@ -61,7 +63,8 @@ def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
 
 
 def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> list[int]:
-    """Host of each rank, evenly: ``block`` fills host after host, ``cyclic`` is round-robin.
+    """Host of each rank, with ranks evenly distributed: ``block`` fills host after host, ``cyclic`` is
+    round-robin.
 
     The placements of `mpicoloc.network.topology.placements` (``F2``, ``RF``) put one rank on each host.
 
@@ -70,14 +73,14 @@ def place(n_ranks: int, on: Sequence[int], placement: str, tree: Topology) -> li
     if placement not in PLACEMENTS:
         return placements.by_name(placement, tree, n_ranks, np.random.default_rng(0)).hosts.tolist()
     if n_ranks < len(on):
-        raise UsageError(f"{n_ranks} ranks do not reach {len(on)} hosts: name {n_ranks} with --hosts")
+        raise UsageError(f"{n_ranks} ranks cannot fill {len(on)} hosts: name {n_ranks} hosts with --hosts")
     if placement == "cyclic":
         return [on[rank % len(on)] for rank in range(n_ranks)]
     return [on[rank * len(on) // n_ranks] for rank in range(n_ranks)]
 
 
 def with_coordinators(ranks: Sequence[int]) -> list[int]:
-    """Host of each process, with a coordinator after the last rank of each host."""
+    """Host of each process; each host's last rank is followed by a coordinator."""
     last = {host: rank for rank, host in enumerate(ranks)}
     return [host for rank, at in enumerate(ranks) for host in [at] * (1 + (last[at] == rank))]
 
@@ -154,7 +157,7 @@ def status(args: argparse.Namespace) -> int:
     """List the labs that are up; returns 1 if there are none."""
     labs = []
     for name in agent.names() if args.name is None else [args.name]:
-        # Any user can take a lab's name: report that, and list the other labs.
+        # Any user can occupy a lab's name: report that, and list the other labs.
         try:
             labs.append(control.ask(name, "describe"))
         except EnvironmentFault as error:
@@ -183,7 +186,7 @@ def execute(args: argparse.Namespace) -> int:
     command = flags.application(args.app, "command", "mpicoloc lab exec HOST [--] command [arguments]")
     lab = control.ask(args.name, "describe")
     if args.host not in lab["pids"]:
-        raise UsageError(f"no host {args.host!r} in lab {args.name}: it has h0 to h{lab['n_hosts'] - 1}")
+        raise UsageError(f"lab {args.name} has no host {args.host!r}: it has h0 to h{lab['n_hosts'] - 1}")
     return agent.execute(args.name, args.host, command)
 
 
@@ -194,7 +197,7 @@ def run(args: argparse.Namespace) -> int:
     ranks = _ranks(args, lab)
     env = {**SETTINGS, **os.environ, **config.flags_to_env(flags.given(args))}
     config.validate(env)
-    # All hosts would share a folder of the machine, so use each host's own /dev/shm.
+    # All hosts would share any folder of the machine, so use each host's own /dev/shm.
     env.pop(config.BY_KEY["shm_dir"].env, None)
     chosen = launcher.given(args.mpirun) if args.mpirun else None
     if chosen is None:

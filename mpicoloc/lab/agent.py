@@ -5,7 +5,8 @@ every job, so it imports nothing from mpicoloc.
 
 A lab listens at an abstract socket with its name, outside and in the network namespace of each host. A
 request is a length of four bytes and JSON, with the caller's stdin, stdout and stderr; each further byte is a
-signal to forward. The answer is JSON. The kernel identifies the caller to the lab, and the lab to the caller.
+signal to forward. The answer is JSON. The kernel tells the lab who the caller is, and the caller who the
+lab's owner is.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ import sys
 _PREFIX = "mpicoloc-lab/"
 HANDED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 PYTHON_ENV, AGENT_ENV = "MPICOLOC_LAB_PYTHON", "MPICOLOC_LAB_AGENT"
-"""Variables with the caller's interpreter and this file, for launchers. The lab's owner may have files that
-other users cannot read."""
+"""Environment variables that name the caller's interpreter and copy of this file to launchers, because other
+users may be unable to read those of the lab's owner."""
 _PATIENCE_S = 20
 CREDENTIALS = struct.Struct("iII")
 GONE = 255
@@ -34,7 +35,7 @@ def socket_name(lab: str, prefix: str = _PREFIX) -> bytes:
 
 
 def names() -> list[str]:
-    """Names of the labs that are visible here: all of the machine's, or on a host the one it belongs to."""
+    """Names of the labs that are visible here: all labs of the machine, or on a host only the host's lab."""
     with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         paths = [line.split()[-1] for line in file]
     start = "@" + _PREFIX
@@ -55,8 +56,8 @@ def connect(lab: str, prefix: str = _PREFIX) -> socket.socket:
     """
     peer = socket.socket(socket.AF_UNIX)
     try:
-        # Limit the wait, because any process may own the name. With settimeout(), connect would fail at once
-        # while a lab is busy.
+        # Limit the wait, because any process may own the name. With settimeout(), connect would fail
+        # immediately while a lab is busy.
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _PATIENCE_S, 0))
         peer.connect(socket_name(lab, prefix))
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", 0, 0))
@@ -82,7 +83,7 @@ def _answer(peer: socket.socket) -> dict[str, object]:
 
 
 class _Signals:
-    """Forwards signals, but only after `begin`, because a signal byte inside the request would corrupt it."""
+    """Forwards signals, but only after `begin`, because a signal byte within the request would corrupt it."""
 
     def __init__(self, peer: socket.socket):
         self.peer, self.waiting, self.begun = peer, bytearray(), False

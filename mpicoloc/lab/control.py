@@ -26,7 +26,7 @@ def check_tools(what: str, tools: Mapping[str, str]) -> None:
     Raises `EnvironmentFault` if a tool is missing, or the caller is not root.
     """
     if os.geteuid() != 0:
-        raise EnvironmentFault(f"only root makes and ends a {what}: use sudo; then any user runs jobs in it")
+        raise EnvironmentFault(f"only root can make or end a {what}: use sudo; any user can run jobs in it")
     missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         packages = sorted({tools[tool] for tool in missing})
@@ -89,13 +89,13 @@ def start(name: str, notation: str, rates: str, clock_step_s: int = 0) -> None:
 def _checked(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise UsageError(
-            f"name {name!r}: a lab's name has 1 to 40 letters, digits, dots, dashes, underscores"
+            f"lab name {name!r} is not valid: use 1 to 40 letters, digits, dots, dashes or underscores"
         )
     return name
 
 
 def ask(name: str, what: str) -> dict[str, Any]:
-    """A lab's answer to ``describe`` or ``counters``.
+    """A lab's answer to the request ``describe`` or ``counters``.
 
     Raises `EnvironmentFault` if there is no lab of that name, or the lab does not answer.
     """
@@ -130,7 +130,7 @@ def connected(what: str, name: str, *prefix: str) -> Iterator[socket.socket | No
         reason = (
             "is not root's" if isinstance(error, PermissionError) else f"does not answer ({error.strerror})"
         )
-        raise EnvironmentFault(f"{what} {name} {reason}: nothing is done to it") from None
+        raise EnvironmentFault(f"{what} {name} {reason}, so it was not touched") from None
     with peer:
         yield peer
 
@@ -151,7 +151,7 @@ def end(what: str, name: str, peer: socket.socket) -> bool:
     """
     first = agent.credentials(peer)[0]
     if first <= 1:
-        raise EnvironmentFault(f"this is a host of {what} {name}: end the lab from outside")
+        raise EnvironmentFault(f"this command runs inside {what} {name}: end the lab from outside")
     with contextlib.ExitStack() as stack:
         ends = []
         with contextlib.suppress(ProcessLookupError):
@@ -173,7 +173,7 @@ def end(what: str, name: str, peer: socket.socket) -> bool:
         for fd in ends:
             if not select.select([fd], [], [], max(0.0, deadline_s - time.monotonic()))[0]:
                 raise EnvironmentFault(
-                    f"{what} {name} has not ended in {_END_S:.0f} s: look at process {first}"
+                    f"{what} {name} has not ended within {_END_S:.0f} s: check process {first}"
                 )
     return True
 
@@ -185,7 +185,7 @@ def first_process(name: str) -> int:
 
 
 def _parent(pid: int) -> int:
-    """PID of the `unshare` that waits for a process; 0 if there is none."""
+    """PID of the `unshare` that is waiting for a process; 0 if there is none."""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/stat", errors="surrogateescape") as file:
         parent = int(file.read().rpartition(")")[2].split()[1])
         with open(f"/proc/{parent}/comm", errors="surrogateescape") as comm:
@@ -196,8 +196,8 @@ def _parent(pid: int) -> int:
 def since(now: Mapping[str, Any], before: Mapping[str, Any] | None) -> dict[str, Any]:
     """Counters of links between two points in time, with their sums by level.
 
-    Result: ``name``, ``began_unix_s`` and ``topology`` of the lab; ``whole``: whether the counts are since
-    the lab's start; ``levels`` and ``links``: bytes and packets up and down, per level and per link. Raises
+    Result: ``name``, ``began_unix_s`` and ``topology`` of the lab; ``whole``: whether the counts begin at the
+    lab's start; ``levels`` and ``links``: bytes and packets up and down, per level and per link. Raises
     `DataError` if `before` does not hold earlier counters of this lab.
     """
     links = [dict(link) for link in now["links"]]
@@ -231,13 +231,13 @@ def _earlier(before: Any, now: Mapping[str, Any]) -> list[dict[str, int]]:
         found = [{key: link[key] for key in server.COUNTED} for link in before["links"]]
         is_whole = before.get("whole", True) is True
     except (AttributeError, KeyError, TypeError):
-        raise DataError("no output of `mpicoloc lab counters --json`: take a new one") from None
+        raise DataError("not an output of `mpicoloc lab counters --json`: take a new one") from None
     if labs[0] != labs[1] or ends[0] != ends[1]:
-        raise DataError("the counters of another lab, or of an earlier one of this name: take new ones")
+        raise DataError("these are counters of another lab, or of an earlier lab of this name: take new ones")
     both = zip(found, now["links"], strict=True)
     numbers = [(old[key], link[key]) for old, link in both for key in server.COUNTED]
     if not is_whole or not all(isinstance(old, int) and 0 <= old <= new for old, new in numbers):
-        raise DataError("these are not an earlier state of the lab's counters: take them without --since")
+        raise DataError("these are not the totals at an earlier time: take new counters without --since")
     return found
 
 

@@ -1,13 +1,13 @@
 """The first process of a lab: ``python -m mpicoloc.lab.server NAME TOPOLOGY RATES [CLOCK_STEP_S]``.
 
-This process is number 1 of a PID namespace with every process of the lab. It makes the nodes and cables,
+It is process 1 of a PID namespace that contains every process of the lab. It makes the nodes and cables,
 prints "ready", and then serves the requests of `mpicoloc.lab.agent`. Nodes are sleeping processes, each in
-namespaces of its own, and a lab has no files outside them. So when this process ends for any reason, the
-kernel kills all the others, and their namespaces with all links, mounts and files disappear.
+its own namespaces, and a lab has no files outside these. So when this process ends for any reason, the kernel
+kills all the others, and their namespaces with all links, mounts and files disappear.
 
 Nodes are named as in `mpicoloc.core.network`: hosts ``h0``, ``h1`` etc., switches ``s1-0`` etc. Interfaces
 are named after their ports, for example ``up0`` or ``down3``. Both ends of a cable have the same MAC address
-and do not use ARP, so links carry only the hosts' own packets.
+and do not use ARP, so links carry only the hosts' packets.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ MTU_BYTES = 1500
 COUNTED = ("up_bytes", "up_packets", "down_bytes", "down_packets")
 """Counters of each link: traffic upwards and downwards."""
 _MIN_BURST_BYTES = 128 * 1024
-"""Larger than the 64 KiB that the kernel may pass on as one packet."""
+"""Must be larger than the 64 KiB that the kernel may send as one packet."""
 _BURST_S = 0.001
 _QUEUE_S = 0.05
 _MIN_QUEUE_BYTES = 4 * 1024 * 1024
@@ -77,7 +77,7 @@ def topology(notation: str, rates: str) -> Topology:
     made = xgft.parse_xgft(notation, capacities[0] if len(capacities) == 1 else capacities)
     n_nodes = made.n_hosts + made.n_switches
     if n_nodes > MAX_NODES:
-        raise UsageError(f"{made} has {n_nodes} hosts and switches: a lab has {MAX_NODES} at most")
+        raise UsageError(f"{made} has {n_nodes} hosts and switches, but a lab has at most {MAX_NODES}")
     return made
 
 
@@ -136,7 +136,7 @@ def ports(found: Sequence[Cable]) -> dict[str, list[tuple[str, int]]]:
 
 
 def addressing(tree: Topology, level: int, number: int, interfaces: Sequence[str]) -> str:
-    """Input of ``ip -batch`` in a node: interfaces, address, and a route per destination by d-mod-k."""
+    """Input of ``ip -batch`` in a node: interfaces, address, and d-mod-k routes to all destinations."""
     own = address(level, number)
     lines = ["link set lo up", *(f"link set {name} arp off up" for name in interfaces)]
     lines.append(f"addr add {own}/32 dev lo" if level else f"addr add {own}/16 dev up0 noprefixroute")
@@ -169,7 +169,7 @@ AGENT = "/dev/shm/.lab/agent"
 """File on every host that launchers use in place of ``ssh``."""
 TOPOLOGY = "/dev/shm/.lab/topology.yaml"
 TMPDIR = "/dev/shm/tmp"
-"""TMPDIR of every command. In /tmp, which is the machine's, files of launchers would outlive the lab."""
+"""TMPDIR of every command. In the machine's /tmp, files of launchers would outlive the lab."""
 _AGENT_TEXT = f'#!/bin/sh\nexec "${agent.PYTHON_ENV}" -SE "${agent.AGENT_ENV}" "%s" "$@"\n'
 _SWITCH = """set -e; cd /proc/sys/net
 for where in all default; do
@@ -194,7 +194,7 @@ _ALL_KINDS = _CLONE_NEWNET | _CLONE_NEWTIME | 0x00020000 | 0x04000000 | 0x080000
 """Flags of ``linux/sched.h`` for network, time, mounts, host name and System V IPC."""
 _SO_PEERGROUPS = 59
 _GRACE_S = 10.0
-"""Time limit for receiving a request, and for a command to end after its caller was killed, s."""
+"""Time limits, s: for receiving a request, and for a command to end after its caller was killed."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -300,7 +300,7 @@ def _batch(tool: str, pid: int | None, text: str) -> None:
     if done.returncode:
         said = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[0]
         raise EnvironmentFault(
-            f"{tool} refused: {said}; the kernel needs veth and sch_tbf (`modprobe -a veth sch_tbf`)"
+            f"{tool} failed: {said}; the kernel needs veth and sch_tbf (`modprobe -a veth sch_tbf`)"
         )
 
 
@@ -316,14 +316,14 @@ def _listen(name: str) -> socket.socket:
         listener.bind(agent.socket_name(name))
     except OSError:
         raise EnvironmentFault(
-            f"a lab {name!r} is up: end it with `mpicoloc lab down --name {name}`"
+            f"lab {name!r} is already up: end it with `mpicoloc lab down --name {name}`"
         ) from None
     listener.listen(128)
     return listener
 
 
 def serve(lab: Lab, listeners: list[socket.socket]) -> NoReturn:
-    """Answer requests for ever, each in a process of its own."""
+    """Answer requests forever, each in its own process."""
     # Orphans in the lab become children of this process. Ignoring SIGCHLD keeps them from becoming zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     selector = selectors.DefaultSelector()
@@ -366,9 +366,11 @@ def _receive(peer: socket.socket) -> tuple[dict[str, Any], list[int]]:
 
 
 def _run(lab: Lab, peer: socket.socket, request: dict[str, Any], fds: list[int]) -> dict[str, Any]:
-    """Run the command of a request and wait for it. If the caller goes away, terminate and then kill it."""
+    """Run the command of a request and wait for it. It ends, or is killed, if the caller ends."""
     if request["host"] not in lab.pids:
-        return {"error": f"lab {lab.name} has no host {request['host']}, but h0 to h{lab.tree.n_hosts - 1}"}
+        return {
+            "error": f"lab {lab.name} has no host {request['host']}: it has h0 to h{lab.tree.n_hosts - 1}"
+        }
     child = os.fork()
     if child == 0:
         _become(lab.pids[request["host"]], peer, request, fds)
@@ -402,7 +404,7 @@ def _signals(peer: socket.socket) -> bytes:
 
 
 def _become(pid: int, peer: socket.socket, request: dict[str, Any], fds: list[int]) -> NoReturn:
-    """Become the caller's command, on a host, with only the caller's rights."""
+    """Replace this process by the caller's command on a host, with only the caller's rights."""
     try:
         for number, fd in enumerate(fds):
             os.dup2(fd, number)
@@ -428,13 +430,13 @@ def main(argv: list[str]) -> int:
     """Make a lab and serve it. Prints "ready", or why the lab could not be made, as one line."""
     name, notation, rates, *step = argv
     try:
-        outside = _listen(name)  # first, to reserve the name
+        outside = _listen(name)  # this comes first, to reserve the name
         lab = Lab(name, topology(notation, rates), *map(int, step))
         listeners = [outside, *lab.listeners()]
     except MpicolocError as error:
         print(error)
         return error.exit_code
-    print("ready", flush=True)  # fails, which ends the lab, if the caller was killed meanwhile
+    print("ready", flush=True)  # if the caller was killed in the meantime, this fails, which ends the lab
     devnull = os.open(os.devnull, os.O_RDWR)
     for number in range(3):
         os.dup2(devnull, number)

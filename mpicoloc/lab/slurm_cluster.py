@@ -1,9 +1,9 @@
-"""Slurm labs on this machine: start and end them; also the first process of a lab.
+"""Starts and ends Slurm labs on this machine; it is also the first process of a lab.
 
 The first process is ``python -m mpicoloc.lab.slurm_cluster PLAN`` with PLAN in JSON. It is process 1 of a PID
 namespace with munged, slurmctld and one slurmd per node. Each slurmd has its own mount table, host name,
 System V IPC and /dev/shm. When the first process ends for any reason, the kernel kills all the others. A
-daemon that ends is restarted after a second, as by systemd.
+daemon that ends is restarted after a second, as systemd would do.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ PARTITIONS = {
     "whole": "Default=YES OverSubscribe=EXCLUSIVE",
     "shared": "Default=NO OverSubscribe=FORCE:2 PriorityTier=10",
 }
-"""One job per node (the default), or up to two jobs per core. The second partition has priority: a partner
-that the scheduler considered only after the jobs that wait for whole nodes would start too late."""
+"""`whole` runs one job per node (the default), and `shared` up to two jobs per core. The scheduler considers
+`shared` first: otherwise a partner would start too late, after the jobs that wait for whole nodes."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,8 @@ def has_pmix() -> bool:
 
 def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
     """Texts of ``slurm.conf`` and of the files it refers to, by name, for a release of Slurm."""
-    # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount. Older releases require one.
+    # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount. Older releases require such a
+    # plugin.
     groups = "disabled" if release >= (24, 5) else "cgroup/v1"
     return {
         "slurm.conf": _slurm_conf(plan),
@@ -148,8 +149,8 @@ function slurm_job_modify(job, record, partitions, uid)
     return is_allowed(job, record, uid)
 end
 """
-"""Job-submit plugin of a site that pairs jobs: users cannot put jobs into the partition for sharing. Jobs
-with --exclusive get a foreign AdminComment, so the pairing service leaves them alone."""
+"""Job-submit plugin of a site that pairs jobs: it keeps users from putting jobs into the partition for
+sharing. Jobs with --exclusive get a foreign AdminComment, so the pairing service ignores them."""
 
 
 _SLURM_CONF = """ClusterName={name}
@@ -195,7 +196,7 @@ def _slurm_conf(plan: Plan) -> str:
     last = plan.n_nodes
     select = "CR_Core"
     if plan.memory_mib:
-        # Jobs that request no memory get half a node's, or nobody could share with them.
+        # Jobs that request no memory get half of a node's, so that another job can share the node.
         select = f"CR_Core_Memory\nDefMemPerCPU={max(plan.memory_mib // (2 * plan.n_cpus), 1)}"
     return _SLURM_CONF.format(
         name=plan.name,
@@ -315,7 +316,7 @@ class Daemons:
                 return
             time.sleep(0.05)
         raise EnvironmentFault(
-            f"the daemons of Slurm do not come up in {READY_S:.0f} s: see {self.plan.folder}/log"
+            f"Slurm's daemons did not come up within {READY_S:.0f} s: see {self.plan.folder}/log"
         )
 
     def _states(self) -> list[str]:
@@ -386,11 +387,11 @@ def start(
     """
     checked(name)
     if not 1 <= n_nodes <= MAX_NODES:
-        raise UsageError(f"{n_nodes} nodes: give 1 to {MAX_NODES}")
+        raise UsageError(f"a Slurm lab has 1 to {MAX_NODES} nodes, got {n_nodes}")
     if not 1 <= n_cpus <= 1024:
-        raise UsageError(f"{n_cpus} processors per node: give 1 to 1024")
+        raise UsageError(f"a node has 1 to 1024 processors, got {n_cpus}")
     if memory_mib is not None and not 1 <= memory_mib <= 1 << 30:
-        raise UsageError(f"{memory_mib} MiB of memory per node: give 1 to {1 << 30}")
+        raise UsageError(f"a node has 1 to {1 << 30} MiB of memory, got {memory_mib}")
     control.check_tools("Slurm lab", TOOLS)
     plan = Plan(name, n_nodes, n_cpus, _free_ports(name, n_nodes + 1), spank, is_guarded, memory_mib)
     control.begin_lab("Slurm lab", "mpicoloc.lab.slurm_cluster", json.dumps(dataclasses.asdict(plan)))
@@ -398,7 +399,7 @@ def start(
 
 
 def _free_ports(name: str, n: int) -> int:
-    """First of `n` consecutive ports on which nobody listens."""
+    """First of `n` consecutive ports on which no process listens."""
     # Labs that start at the same time see the same free ports, so the search starts at a hash of the name.
     i_first = zlib.crc32(name.encode()) % len(_PORTS)
     for first in (*_PORTS[i_first:], *_PORTS[:i_first]):
@@ -408,16 +409,16 @@ def _free_ports(name: str, n: int) -> int:
                 probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 probe.bind(("", port))
             return first
-    raise EnvironmentFault(f"ports {_PORTS[0]} to {_PORTS[-1]} are taken: end another Slurm lab")
+    raise EnvironmentFault(f"not enough free ports from {_PORTS[0]} to {_PORTS[-1]}: end another Slurm lab")
 
 
 def checked(name: str) -> str:
-    """Return `name` if a cluster can have it.
+    """Return `name` if it is a valid name of a cluster.
 
     Raises `UsageError` if the name has characters that Slurm does not allow.
     """
     if not _NAME.fullmatch(name):
-        raise UsageError(f"name {name!r}: give 1 to 30 small letters, digits, dashes or underscores")
+        raise UsageError(f"name {name!r} is invalid: give 1 to 30 small letters, digits, dashes, underscores")
     return name
 
 

@@ -70,7 +70,7 @@ def _add_run(actions: Any) -> None:
     run.add_argument(
         "-n", "-np", dest="n_ranks", metavar="N", type=arguments.count, help="ranks (default: one per host)"
     )
-    run.add_argument("--hosts", metavar="LIST", help="hosts to use, in this order, as 0-3,6 (default: all)")
+    run.add_argument("--hosts", metavar="LIST", help="hosts to use, in this order, e.g. 0-3,6 (default: all)")
     run.add_argument(
         "--placement",
         metavar="WAY",

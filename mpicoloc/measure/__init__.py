@@ -1,1 +1,1 @@
-"""From the records of shutters to a slowdown with its interval: one module for each meter. Pure functions."""
+"""Slowdowns and their intervals from the records of shutters: one module for each meter. Pure functions."""

@@ -17,22 +17,22 @@ MIN_SHUTTERS = 30
 MIN_COVERAGE_FRAC = 0.8
 """Below this coverage the slowdown may be that of one phase of the program."""
 LARGE_SLOWDOWN = 1.10
-"""Repeated runs of a program can differ by nearly as much."""
+"""Repeated runs of a program can differ by nearly 10 %."""
 SMALL_SLOWDOWN = 1.0 + processor.NOTABLE_FRAC
-"""Runs of one program differ by as much even without co-runners."""
+"""Runs of one program differ by this much even without co-runners."""
 MIN_MIGRATIONS_PER_S = 100.0
-"""Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so this many may cost 2 to 5 % of the time."""
+"""Refilling a core's caches of 1 to 2 MiB takes 0.2 to 0.5 ms, so this rate may cost 2 to 5 % of the time."""
 _ONE_THREAD_CPU = 1.1
 """Largest ratio of processor time to wall time at which a rank is taken to have one busy thread."""
 MOSTLY_MPI_FRAC = 0.75
-"""From here on half of the ranks would take at most 1.25 times as long, at two thirds of the price."""
+"""From this part on, half of the ranks would take at most 1.25 times as long, at two thirds of the price."""
 HALF_MPI_FRAC = 0.5
-"""Below it, waiting for the slowest rank cannot be most of the time."""
+"""Below this part, waiting for the slowest rank cannot be most of the time."""
 EVEN_FRAC, UNEVEN_FRAC = 0.8, 0.5
-"""Mean computation of the ranks over the longest: above the first the load is even, below the second most
-ranks wait."""
+"""Mean computation of the ranks over the longest: above the first value the load is even, below the second
+most ranks wait."""
 MIN_RANKS = 4
-"""Half of fewer ranks would hardly be a parallel program."""
+"""With fewer ranks, half of them would hardly be a parallel program."""
 
 
 def advice(profile: Profile) -> tuple[str, ...]:
@@ -61,7 +61,7 @@ def _delayed(profile: Profile) -> str | None:
     lost = f"the ranks had no processor for {frac:.0%} of the time that they were ready to run"
     still = "no job under mpicoloc was beside it"
     if not _is_alone(found.slowdown):
-        # Only shutters, in which co-runners stand still, show that others use the processors.
+        # Only shutters, in which co-runners stand still, can show that other processes use the processors.
         foreign, low, high = processor.foreign_ends(found)
         if foreign is None or low is None or high is None or low < processor.NOTABLE_FRAC:
             return None
@@ -84,7 +84,7 @@ def _delayed(profile: Profile) -> str | None:
 
 
 def _unbound(profile: Profile) -> str | None:
-    """Advise to bind ranks that migrate between processors although nothing else competes for these."""
+    """Advise to bind ranks that migrate between processors although nothing competes for processors."""
     found, ranks = profile.interference, profile.tables["ranks"]
     # Binding would put all threads of a rank on one core, so only ranks with one thread count.
     has_one_thread = (ranks["cpu_s"] > 0) & (ranks["cpu_s"] <= _ONE_THREAD_CPU * profile.job.wall_s)
@@ -125,7 +125,8 @@ def _slowed(profile: Profile) -> str | None:
 def _unharmed(profile: Profile) -> str | None:
     """Advise if co-runners certainly cost little."""
     slowdown, shared_s = _certain_slowdown(profile), profile.interference.shared_s or 0.0
-    # The slowdown is that of the whole run: much time alone would hide a large slowdown in the shared time.
+    # The slowdown is that of the whole run, so much time alone would hide a large slowdown in the shared
+    # time.
     is_short = shared_s < max(MIN_WALL_S, MIN_COVERAGE_FRAC * profile.job.wall_s)
     if slowdown is None or slowdown.high >= SMALL_SLOWDOWN or is_short:
         return None
@@ -149,7 +150,7 @@ def _evenly_in_mpi(profile: Profile) -> str | None:
 
 
 def _unevenly(profile: Profile) -> str | None:
-    """Advise if most ranks wait for those with the most work."""
+    """Advise if most ranks wait for the ranks with the most work."""
     frac, balance = profile.mpi.time_frac or 0.0, _balance(profile)
     if balance is None or frac < HALF_MPI_FRAC or balance > UNEVEN_FRAC:
         return None
@@ -202,7 +203,7 @@ def _whole_nodes(profile: Profile, alone_s: float) -> str:
 
 
 def _balance(profile: Profile) -> float | None:
-    """Mean over longest computation of the ranks; None for few ranks, or if others may have delayed some."""
+    """Mean over longest computation of the ranks; None if ranks are few, or others may have delayed some."""
     found, comp_ns = profile.interference, profile.tables["ranks"]["comp_ns"]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
     is_delayed = delay_frac is None or delay_frac >= processor.NOTABLE_FRAC

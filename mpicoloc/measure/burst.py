@@ -1,4 +1,4 @@
-"""The matched estimate: cycles (a burst and the call after it) with co-runners against the same ones without.
+"""The matched estimate: compares cycles (a burst and the call after it) with co-runners and without.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -24,11 +24,11 @@ from mpicoloc.core.profile import (
 from mpicoloc.core.units import counted
 
 MIN_STRATUM = 30
-"""Solo time, in co-run durations, that a kind of cycle needs for a stratum of its own."""
+"""Solo time, in units of its co-run duration, that a kind of cycle needs to be a stratum of its own."""
 MIN_SEEN = 8
-"""Solo completions that it also needs, because one long wait of a short cycle is not enough evidence."""
+"""Solo completions that such a kind also needs: one long wait of a short cycle is not enough evidence."""
 MIN_UNCUT = 0.1
-"""The uncut cycles of a kind are not typical if they are less than this part of its cycles."""
+"""If less than this part of the cycles of a kind is uncut, the uncut ones are not typical."""
 N_OCTAVES = 64
 """Other kinds are pooled by octaves of duration, so that long cycles do not outweigh short ones."""
 
@@ -180,7 +180,8 @@ def strata_of(cells: Cells, scope: NDArray[np.int64] | None = None) -> Strata:
     # If shutters cut nearly all cycles, only the short ones are uncut.
     mean_uncut_s = np.where(n_uncut > MIN_UNCUT * n, mean_uncut_s / np.maximum(n_uncut, 1.0), np.nan)
     octave = np.clip(np.log2(np.maximum(mean_corun_s, 1e-9)) + N_OCTAVES // 2, 0, N_OCTAVES - 1)
-    # By the completions expected in the solo time: a threshold on those seen would select lucky samples.
+    # Select by the completions expected in the solo time: a threshold on those seen would favour lucky
+    # samples.
     own = (
         known
         & (cells.solo_s.sum(axis=1) >= MIN_STRATUM * mean_corun_s)
@@ -212,11 +213,11 @@ MIN_SHUTTERS = 8
 MIN_CYCLES = 12
 """Least number of solo completions, of all cycles together, for an estimate."""
 PRIOR_CYCLES = 8.0
-"""Weight, in completions, of the prior that a pool of cycles is slowed like the whole job, within 35 %."""
+"""Weight, in completions, of the prior that a pool of cycles is slowed like the whole job within 35 %."""
 PRIOR_OF_CUT_CYCLES = 1.0
-"""The same for cycles that shutters cut: each is compared with its own beginning, so the data tell more."""
+"""Weight for cycles that shutters cut: each is compared with its own beginning, so the data tell more."""
 MIN_COVERAGE = 0.6
-"""Part of the time that must be measured; for the rest the slowdown follows from the prior."""
+"""Least part of the time that must be measured; the slowdown of the rest follows from the prior."""
 N_REPLICATES = 600
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
@@ -225,7 +226,7 @@ BURST_MODEL_ERROR = 0.0075
 EDGE_ERROR = 0.25
 """Relative standard error of the edge correction."""
 CUT_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
-"""Weights tried for the time that cut cycles had taken before their shutter."""
+"""Weights tried for the time that cut cycles took before their shutter."""
 MIN_GAIN, CLEAR_GAIN = 0.8, 0.6
 """Ratio of the spread with a weight to that with weight 0: below the first the weight is used, below the
 second the gain is significant."""
@@ -242,7 +243,7 @@ _MANY_KINDS = 2000
 
 @dataclass(frozen=True)
 class PhaseSlowdown:
-    """Slowdown of the co-run phase, T_co/T_solo; None when `reason` says why.
+    """Slowdown of the co-run phase, T_co/T_solo; if it is None, `reason` says why.
 
     `alternatives` are the results of other estimators, `meters` those of all meters that were tried.
     """
@@ -339,7 +340,7 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdo
 def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list[Estimate]:
     """The matched estimate from the first two groups of shutters, from three, and so on to all.
 
-    With many kinds of cycles, every second number of groups is left out to save time. The intervals are by
+    With many kinds of cycles, every second step is left out to save time. The intervals are by
     jackknife alone.
     """
     cells = cells_of(cycles, n_windows)
@@ -364,7 +365,7 @@ def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list
 
 @dataclass(frozen=True)
 class PooledSlowdowns:
-    """T_co/T_solo of each replicate and scope, and the part of T_co that is assumed by the prior."""
+    """T_co/T_solo of each replicate and scope, and the part of T_co for which it rests on the prior."""
 
     slowdown: Floats
     prior_frac: Floats
@@ -375,10 +376,10 @@ def pooled_slowdowns(
 ) -> PooledSlowdowns:
     """T_co/T_solo of each replicate, from the slowdowns of the strata.
 
-    A Gamma prior worth `PRIOR_CYCLES` completions draws strata of few completions towards the mean slowdown
-    of their scope. So time that could not be measured is assumed slowed like the rest, and widens the
-    interval. Co-run times and durations are known, not sampled, and therefore the same in every replicate.
-    `_progress` explains `cut_weight`.
+    A Gamma prior worth `PRIOR_CYCLES` completions shrinks strata with few completions towards the mean
+    slowdown of their scope. So time that could not be measured is assumed to be slowed like the rest, and
+    widens the interval. Co-run times and durations are known, not sampled, and therefore the same in every
+    replicate. `_progress` explains `cut_weight`.
     """
     x_corun = strata.by_stratum(strata.total_corun_s)
     left, work = _progress(cells, strata, window_s, cut_weight)
@@ -401,7 +402,7 @@ def pooled_slowdowns(
     prior = np.where(strata.is_own & (n_done > 0) & (n_usual > 0), 0.0, worth)
     solo_s = strata.by_scope(x_corun * (prior / mean + n_usual) / (prior + n_done))
     whole_s = strata.by_scope(x_corun)
-    # By the completions expected, not by those seen: a threshold on what was seen would select lucky samples.
+    # Select by the completions expected: a threshold on those seen would favour lucky samples.
     assumed_s = strata.by_scope(x_corun * prior / np.maximum(prior + n_usual * mean, 1e-300))
     return PooledSlowdowns(whole_s / solo_s, assumed_s / whole_s)
 
@@ -409,9 +410,9 @@ def pooled_slowdowns(
 def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) -> tuple[Floats, Floats]:
     """Solo time of each replicate and kind, and the work done in it, in seconds of co-run time.
 
-    With `cut_weight` 0, these are all time in windows, and all cycles that ended there. With 1, they are
-    the time from the begin of the pause on of the cycles that ended in shutters, and the work that these had
-    left by then. Weights between 0 and 1 mix both.
+    With `cut_weight` 0, these are all time in windows, and all cycles that ended there. With 1, they are, for
+    the cycles that ended in shutters, the time since the pause began and the work that was left then. Weights
+    between 0 and 1 mix both.
     """
     all_s = np.maximum(cells.solo_s - edge_correction(cells, strata.mean_corun_s, window_s), 0.0)
     of_kind = np.where(np.isnan(strata.mean_uncut_s), 0.0, cut_weight)
@@ -421,7 +422,7 @@ def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) 
 
 
 def edge_correction(cells: Cells, mean_corun_s: Floats, window_s: float) -> Floats:
-    """Time to subtract from `solo_s`, because windows cut more cycles of a kind at one edge than the other.
+    """Time to subtract from `solo_s` if windows cut more cycles of a kind at one edge than at the other.
 
     A cycle that only begins or only ends in a window spends min(D, window)/2 there on average. Its solo
     duration D solves ``solo_s - surplus * min(D, window) / 2 = n_solo * D``.
@@ -443,9 +444,9 @@ def _interval(
     min_half: float,
     rng: np.random.Generator,
 ) -> tuple[float, float, float]:
-    """Value and interval: the wider of bootstrap and jackknife over groups, plus model error.
+    """Value and interval: the wider interval of bootstrap and jackknife over groups, plus model error.
 
-    `min_half` is the least half width in the logarithm.
+    `min_half` is the least half width, in the logarithm.
     """
     n_groups = groups.n_groups
 
@@ -470,7 +471,7 @@ def _interval(
 
 
 def _settle_frac(groups: Cells, window_s: float) -> float:
-    """Upper bound of the part of the cut cycles' solo time that is between pause and window."""
+    """Upper bound of the part of the cut cycles' solo time that lies between the pause and the window."""
     done_s, n_done = float(groups.done_s.sum()), float(groups.n_solo.sum())
     if done_s <= 0 or window_s <= 0:
         return 0.0
@@ -478,11 +479,11 @@ def _settle_frac(groups: Cells, window_s: float) -> float:
 
 
 def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[float, float]:
-    """The weight for the time that cut cycles had taken before their shutter, and the least half interval.
+    """The weight for the time that cut cycles took before their shutter, and the least half width.
 
-    If cycles of a kind are alike, that time tells exactly how much work is left. If they differ, it is
-    noise. So the weight with the smallest spread is used if its gain is large enough. The smallest of several
-    spreads is biased downwards: unless the gain is significant, the interval gets a least width.
+    If cycles of a kind are alike, that time shows exactly how much work is left. If they differ, it is noise.
+    So the weight with the smallest spread is used if its gain is large enough. The smallest of several
+    spreads is biased downwards, so unless the gain is significant, the interval gets a least width.
     """
     left_out = groups.weighted_sums(1.0 - np.eye(groups.n_groups))
     slowdowns = [pooled_slowdowns(left_out, strata, window_s, weight).slowdown for weight in CUT_WEIGHTS]
@@ -507,12 +508,12 @@ def _used_groups(cells: Cells) -> Cells:
 
 
 def t_quantile(n_free: float) -> float:
-    """The 97.5 % quantile of Student's t, to within 0.5 % from 6 degrees of freedom on."""
+    """The 97.5 % quantile of Student's t, accurate to 0.5 % from 6 degrees of freedom on."""
     return 1.96 + 2.37 / n_free + 2.8 / n_free**2
 
 
 def burst_cycles(cycles: Table) -> Table:
-    """The cycles that are bursts, and not units of work that the application marks."""
+    """The cycles that are bursts, not units of work that the application marks."""
     return cycles[cycles["from_site"] != UNIT_SITE]
 
 

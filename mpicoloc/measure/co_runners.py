@@ -13,14 +13,14 @@ from mpicoloc.measure.meter_choice import pass_ns
 MIN_SHUTTERS = 6
 """Least number of shutters for an estimate."""
 MAX_HALF_WIDTH = 0.15, 0.5
-"""Slowdowns with wider intervals are not reported: largest half width as a constant, plus a part of
-abs(slowdown of the job - 1)."""
+"""Largest half width of the interval of a reported slowdown: a constant, plus a part of abs(slowdown of the
+job - 1)."""
 METHOD = "partial"
 _VALID, _PARTIAL = VERDICTS.index("valid"), VERDICTS.index("partial")
 
 
 def with_slowdowns(job: Job, tables: Tables, slowdown: Estimate | None) -> Table:
-    """The table of co-runners with the slowdown by each; their excesses over 1 add up to that of the job.
+    """The table of co-runners with the slowdown by each; the excesses over 1 add up to the job's excess.
 
     The model is additive: a cost that two co-runners cause only together is divided between them. Jobs on
     several nodes have no partial shutters.
@@ -50,17 +50,18 @@ def _paces_of_all(tables: Tables) -> Paces | None:
     is_partial = (shutters["verdict"] == _PARTIAL) & (shutters["spared"] > 0)
     shutters["verdict"][is_partial] = _VALID
     found = paces(shutters, tables["counts"], cost_ns=pass_ns(tables))
-    # A shutter is also crowded if the job waited for its own threads or a bubble ran: leave these out.
+    # Shutters in which the job waited for its own threads, or a bubble ran, are also crowded: leave these
+    # out.
     found = found.select(found.is_good.all(axis=1) & (~found.crowded | (found.spared > 0)))
     return found if len(found) >= MIN_SHUTTERS else None
 
 
 def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
-    """Relative gain in speed while each co-runner is paused, and the covariance of the gains.
+    """Relative gain in speed from pausing each co-runner, and the covariance of the gains.
 
     Least squares: the pace in a shutter, over the mean pace beside the same co-runners, is 1 plus the gains
-    of the paused co-runners. The covariance is by jackknife. None: some co-runners were always paused
-    together, so their gains cannot be separated.
+    of the paused co-runners. The covariance is by jackknife. Returns None if some co-runners were always
+    paused together, so that their gains cannot be separated.
     """
     paused = found.present & ~found.spared
     columns = ((paused[:, None] >> numbers.astype(np.uint64)) & np.uint64(1)).astype(float)
@@ -78,7 +79,7 @@ def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
 
 
 def _fitted(found: Paces, columns: Floats) -> Floats:
-    """The gains, relative to the mean pace before shutters with the same places and co-runners present."""
+    """The gains, relative to the mean pace before the shutters that have the same places and co-runners."""
     _, group = np.unique(
         np.stack([found.stratum.astype(np.uint64), found.present], axis=1), axis=0, return_inverse=True
     )
@@ -96,7 +97,7 @@ def _costs(
     """Each co-runner's part of (slowdown - 1), with the half width of its 95 % interval.
 
     The cost of a co-runner is proportional to the time that it was present. The parts are adjusted to add up
-    to slowdown - 1, the uncertain ones more than the others.
+    to slowdown - 1, uncertain parts more than others.
     """
     usual = 1 + float(gains @ overlap_frac) / max(float(overlap_frac.max()), 1e-9)
     scale = slowdown.value * overlap_frac / max(usual, 0.1)
@@ -111,7 +112,7 @@ def _costs(
 
 
 def slowdown_by_job(rows: Table) -> dict[str, Estimate]:
-    """Slowdown by each co-runner whose effect could be separated, by job; the largest over the nodes."""
+    """Slowdown by each co-runner whose effect could be separated, by job id; the largest of all nodes."""
     found: dict[str, Estimate] = {}
     for row in rows[rows["slowdown"] > 0]:
         name = text(row["job_id"])

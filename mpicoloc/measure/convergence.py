@@ -15,9 +15,9 @@ MAX_POINTS = 40
 
 
 def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Estimate]:
-    """Slowdown of the job from more and more of its valid shutters; the last one is the profile's own.
+    """Slowdown of the job from more and more of its valid shutters; the last value is the profile's.
 
-    Result: empty if the profile has no slowdown, or one that needed no shutters.
+    Result: empty if the profile has no slowdown, or a slowdown that needed no shutters.
 
     A profile has counts of each shutter, so the meters `count` and `ipc` add shutters in order of time. It
     has cycles only by groups of shutters (every 16th shutter of the run), so the other meters add one group

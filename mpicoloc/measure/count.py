@@ -1,4 +1,4 @@
-"""The count estimate: passes per second of many places of the program, with co-runners and without.
+"""The count estimate: compares passes per second of many places of the program with and without co-runners.
 
 Equations, assumptions and measured errors: docs/explain/estimators.md.
 """
@@ -23,17 +23,17 @@ from mpicoloc.core.profile import (
 from mpicoloc.core.units import counted
 from mpicoloc.measure.burst import MARK_UNITS, SHARE_LONGER, PhaseSlowdown, t_quantile
 
-# Work done in each window, from the passes of many places and the samples near them.
+# Work done in each window, from the number of passes through many places and the samples near them.
 
 MAX_PLACES = 8
-"""Most places to whose passes the fit ascribes far time."""
+"""Largest number of places to whose passes the fit ascribes far time."""
 
 
 def near_frac(rows: Table) -> Floats:
     """Part of the job's time outside MPI that is near counted places, by shutter and window.
 
     Each window gets one more sample, half of it near them, because a window may have no samples. A shutter
-    without samples gets the mean of the others; 1 if no shutter has any.
+    without samples gets the mean of the others, or 1 if no shutter has samples.
     """
     n_all, n_near = (
         np.stack([rows[f"{when}_{what}"] for when in COUNT_WINDOWS], axis=1).astype(float)
@@ -101,23 +101,23 @@ def over(a: Floats, b: Floats | float) -> Floats:
 
 
 DURING_WEIGHT = 24.0
-"""Weight of time in shutters relative to time in the windows before them, in the fit of weights."""
+"""Weight of time in shutters relative to time in the windows before them, in the fit of place weights."""
 RIDGE = 3e-3
 """Added to the variance of each place's pace, whose mean is 1, so that a fit to few windows does not give
 all weight to one place."""
 N_ROUNDS = 5
-"""Iterations: the speed in shutters and the weights depend on each other."""
+"""Number of iterations: the speed in shutters and the weights depend on each other."""
 N_FAR_ROUNDS = 3
-"""Iterations: the speed in shutters and the far time per pass depend on each other."""
+"""Number of iterations: the speed in shutters and the far time per pass depend on each other."""
 MAX_SPEED = 10.0
-"""Bound on the ratio of the speeds in and before shutters, and on its inverse, in the fit of far time."""
+"""Bound on the ratio of the speed in shutters to that before them, and on its inverse, in far-time fits."""
 MIN_WATCHED_FRAC = 0.3
 """A shutter is left out if the places counted there have less than this total weight."""
 MIN_TIME_FRAC = 0.1
-"""Least part of a window that remains after the time that counting took is subtracted."""
+"""Least part of a window that remains when the time that counting took is subtracted."""
 MIN_NEAR_FRAC = 0.25
-"""The pace of a window does not count if a smaller part of it is near counted places: code that samples do
-not find near the places may pass them."""
+"""The pace of a window is ignored if a smaller part of the window is near counted places: the rest of the
+code may pass them unseen by samples."""
 DURING = len(BEFORE_WINDOWS)
 """Index of the window inside the shutter in `COUNT_WINDOWS`."""
 IS_DURING = np.arange(len(COUNT_WINDOWS)) == DURING
@@ -142,7 +142,7 @@ class Counts:
 
     @property
     def time_ns(self) -> Floats:
-        """Time near counted places without the time that counting took, by shutter and window."""
+        """Time near counted places minus the time that counting took, by shutter and window."""
         return self.near_ns - np.minimum(self.lost_ns, (1 - MIN_TIME_FRAC) * self.near_ns)
 
     @property
@@ -178,7 +178,7 @@ def with_far_time(counts: Counts) -> Counts:
     The job is faster in shutters, so passes there are divided by the speed-up that `_speed` finds.
     """
     far_ns, speed, result = counts.length_ns - counts.near_ns, 1.0, counts
-    # A shutter weighs as much as all the windows before it together.
+    # A shutter has the same weight as all windows before it together.
     before_ns = counts.length_ns[:, ~IS_DURING].sum(axis=1)[:, None]
     share_ns = np.where(counts.is_free, np.where(IS_DURING, before_ns, counts.length_ns), 0.0)
     for _ in range(N_FAR_ROUNDS):
@@ -195,7 +195,7 @@ def with_far_time(counts: Counts) -> Counts:
 
 
 def _speed(counts: Counts) -> float:
-    """Work per time in shutters over work per time before them."""
+    """Ratio of the work per time in shutters to the work per time before them."""
     found = paces_of_windows(counts, counts)
     good_ns = np.where(counts.is_near & counts.is_free & np.isfinite(found), counts.time_ns, 0.0)
     before, during = (
@@ -221,7 +221,7 @@ def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
 def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
     """Weights that make work per time the same in all windows, apart from one common factor in shutters.
 
-    The factor is common to all places: with one for each, a phase that few shutters met would not count.
+    The factor is common to all places: with a factor for each place, a phase in few shutters would not count.
     """
     is_during = np.tile(IS_DURING, len(time_ns) // len(COUNT_WINDOWS))
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
@@ -251,9 +251,9 @@ def _unit_paces(counts: Counts, rate: Floats) -> Floats:
 
 
 def steadiest(covariance: Floats) -> Floats:
-    """Non-negative weights, with sum 1, of the linear combination with the smallest variance.
+    """Non-negative weights, with sum 1, for which the linear combination has the smallest variance.
 
-    Active-set method: negative weights are set to 0, and a place returns if this lowers the variance.
+    Active-set method: negative weights become 0, and such a place is used again if this lowers the variance.
     """
     n = len(covariance)
     used, weights = np.ones(n, bool), np.full(n, 1.0 / n)
@@ -277,8 +277,8 @@ MIN_COMMON_FRAC = 0.5
 MIN_STRATUM = 6
 """Least number of shutters in a stratum."""
 MAX_PACE = 2.5
-"""A window does not count if its pace is larger by this factor than the median pace in shutters, and than
-that on the other side of its own shutter's begin."""
+"""A window is ignored if its pace is larger by this factor than both the median pace in shutters and the pace
+on the other side of its own shutter's begin."""
 MAX_WAITED_FRAC = 0.1
 """A shutter is crowded if threads waited for a processor for more than this part of it."""
 
@@ -298,9 +298,10 @@ class Paces:
     column) since the previous shutter; 0: not known. In a `crowded` shutter threads of the job waited for
     each other's processors, a bubble ran, or co-runners were spared, so `during` is not the pace of the job
     alone; `bubble_level` is 0 where no bubble ran. `present` and `spared` have a bit for each co-runner.
-    `n_corunners` counts those of the node; `alone`: no node had a co-runner. `stratum` numbers sets of
-    shutters with the same places, 0 for rare sets; `group` the shutters left out together when weights are
-    fitted; `instant` the shutters in order of time, with one number for a shutter common to several nodes.
+    `n_corunners` counts the node's co-runners; `alone`: no node had a co-runner. `stratum` numbers sets of
+    shutters with the same places, 0 for rare sets; `group` numbers those left out together when weights are
+    fitted; `instant` numbers the shutters in order of time, with one number for a shutter common to several
+    nodes.
     """
 
     during: Floats
@@ -369,9 +370,9 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
 def crowded(rows: Table) -> Flags:
     """Whether threads of the job waited for processors in each shutter, on any of its nodes.
 
-    Two ranks that happen to share a processor when the co-runner is paused stay there for tens of
-    milliseconds. A job with more threads than processors always waits for itself: if threads waited in most
-    shutters of a node, none of these is crowded.
+    Two ranks that happen to share a processor when the co-runner is paused keep sharing it for tens of
+    milliseconds. The threads of a job with more threads than processors always wait for each other: if
+    threads waited in most shutters of a node, none of these is crowded.
     """
     waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
     for node in np.unique(rows["i_node"]):
@@ -394,7 +395,7 @@ def instants(rows: Table) -> Indices:
 
 
 def _alone(rows: Table, shutters: Table) -> Flags:
-    """Whether no node of the job had a co-runner in each shutter of `rows`, by the rows of all `shutters`."""
+    """For each shutter in `rows`: whether the job had no co-runner on any node, by the rows of `shutters`."""
     common = shutters["common"][(shutters["common"] > 0) & (shutters["n_corunners"] > 0)]
     return (rows["n_corunners"] == 0) & ~np.isin(rows["common"], common)
 
@@ -412,7 +413,7 @@ def _shares_s(rows: Table) -> Floats:
 
 
 def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iterator[Counts]:
-    """Counts of sets of shutters; each shutter of a set shares at least half its places with the first."""
+    """Counts of sets of shutters; a set's shutters share at least half their places with its first one."""
     shutter = _row_of(rows, counts)
     counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
     order = np.lexsort((counts["place"], shutter))
@@ -432,7 +433,7 @@ def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iter
 
 
 def _row_of(rows: Table, counts: Table) -> Indices:
-    """Index in `rows` of the shutter of each row of `counts`, -1 if it is not there."""
+    """Index in `rows` of the shutter of each row of `counts`, -1 if the shutter is not in `rows`."""
     if not len(rows):
         return np.full(len(counts), -1)
     found = np.full(len(counts), -1)
@@ -445,7 +446,7 @@ def _row_of(rows: Table, counts: Table) -> Indices:
 
 
 def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
-    """Index of the set that has most places in common with these; adds a new set if none has half."""
+    """Index of the set with most places in common with these; adds a new set if none has half of them."""
     common = [len(places & leader) / max(len(places), len(leader), 1) for leader in leaders]
     best = int(np.argmax(common)) if common else 0
     if common and common[best] >= MIN_COMMON_FRAC:
@@ -476,9 +477,9 @@ def _dense(
 
 
 def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]:
-    """Paces in and before each shutter, with weights from the shutters of all other groups.
+    """Paces in and before each shutter, with place weights fitted to the shutters of all other groups.
 
-    Result: paces in shutters, paces before them, and whether they count (columns: before, in the shutter).
+    Result: paces in shutters, paces before them, and whether each is used (columns: before, in the shutter).
     """
     found = np.full(counts.length_ns.shape, np.nan)
     for held_out in np.unique(group):
@@ -494,12 +495,13 @@ def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]
 
 
 def _is_credible(found: Floats, counts: Counts) -> Flags:
-    """Whether each window is not much faster than most shutters, or than the other side of its own shutter.
+    """For each window, whether it is not much faster than both most shutters and its own shutter's other
+    side.
 
-    Code that samples do not find near the places may pass them and feign a high pace. The program itself can
-    hardly be so much faster than alone, except in a fast phase, which both sides show. The reference is the
-    median of shutters, not of windows before them: jobs that take turns on processors run at full speed in
-    some of these windows and stand still in others.
+    Code that samples do not find near the places may pass them, so the pace seems too high. The program
+    itself can hardly be so much faster than alone, except in a fast phase, which both sides show. The
+    reference is the median of shutters, not of windows before them: jobs that take turns on processors run at
+    full speed in some of these windows and stand still in others.
     """
     found = np.nan_to_num(found)
     alone = found[:, DURING][counts.is_near[:, DURING] & ~counts.is_crowded]
@@ -518,7 +520,7 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
 MIN_CORUN_SHUTTERS = 8
 """Least number of shutters with known bytes for which the paces of a stratum are corrected."""
 MIN_T = 3.0
-"""Least slope, in standard errors, that is used: of paces over bytes per second, of far time over passes."""
+"""Least slope, in standard errors, that is used: of paces over bytes per s, or of far time over passes."""
 _WINDOW, _SINCE = 0, 1
 
 
@@ -573,9 +575,9 @@ MIN_SHUTTERS = 6
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
 MIN_COVERAGE = 0.6
-"""Part of the job's time in which the counted places must be passed; the rest is assumed slowed alike."""
+"""Least part of the job's time in which counted places must be passed; the rest is assumed as slow."""
 MIN_PACE = 0.02
-"""Pace relative to the mean below which the places count as not passed."""
+"""Pace, relative to the mean, below which the places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
 """Prior standard error of the logarithm of (slowdown far from counted places / slowdown near them): a
 constant, and a part of the logarithm of the slowdown near them."""
@@ -590,8 +592,8 @@ COUNT_MODEL_ERROR = 0.005
 def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSlowdown:
     """Slowdown of the co-run phase, T_co/T_solo, from counts of places in shutters and before them.
 
-    `cost_ns` is the job's time for counting one pass. Result: with a 95 % interval, or with the reason why
-    there is no estimate.
+    `cost_ns` is the job's time for counting one pass. The result has a 95 % interval, or the reason why there
+    is no estimate.
 
     Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
     """
@@ -599,14 +601,14 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSl
 
 
 def half_width(found: Estimate | None) -> float:
-    """Half the interval in the logarithm, by which estimators are compared; infinite without an estimate."""
+    """Half width of the interval in the logarithm, to compare estimators; infinite without an estimate."""
     return float(np.log(found.high / found.low)) / 2 if found is not None and found.low > 0 else np.inf
 
 
 def _without_beginning(found: Paces) -> Paces:
     """Leave out shutters before the first one with a frequent set of places, if enough remain.
 
-    Earlier sets belong to the program's start; weights from so few windows are uncertain.
+    Earlier sets of places belong to the program's start; weights from so few windows are uncertain.
     """
     is_frequent = found.stratum > 0
     if not is_frequent.any():
@@ -616,7 +618,7 @@ def _without_beginning(found: Paces) -> Paces:
 
 
 def _estimate(found: Paces) -> PhaseSlowdown:
-    """Slowdown with interval."""
+    """The slowdown with its interval, or why there is none."""
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
@@ -630,9 +632,9 @@ def _estimate(found: Paces) -> PhaseSlowdown:
     value, deviation, measured_frac = _mean_slowdown(found, is_seen, MIN_CERTAIN / coverage)
     coverage *= measured_frac
     if not (np.isfinite(value) and value > 0):
-        why = "the counted places were passed inside shutters only, or outside them"
+        why = "the counted places were passed only inside shutters, or only outside them"
         return PhaseSlowdown(None, f"{why}; {SHARE_LONGER}", coverage)
-    n_free = 2 * (n_shutters - 1) / 3  # of differences between neighbours
+    n_free = 2 * (n_shutters - 1) / 3  # degrees of freedom of differences between neighbours
     ratio, ratio_error = _rest_over_near(found, REST_ERROR + REST_ERROR_FRAC * abs(np.log(value)))
     far = (1 - coverage) / np.exp(ratio)
     value /= coverage + far
@@ -649,9 +651,9 @@ def _estimate(found: Paces) -> PhaseSlowdown:
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     """Slowdown far from counted places over slowdown near them: logarithm and its standard error.
 
-    If the far time is slowed more, its share is smaller in shutters. A window that is all near or all far
-    shows nothing of this: `within` is 0 if all windows are so, 1 if all have the same shares. The result is
-    weighted against `prior`, the standard error of the assumption that both are slowed alike.
+    If the far time is slowed more, its share is smaller in shutters. A window that is entirely near or far
+    does not show this: `within` is 0 if all windows are like that, 1 if all have the same shares. The result
+    is weighted against `prior`, the standard error of the assumption that both are slowed alike.
     """
     near_s, far_s = (_by_instant(times, found.instant) for times in (found.near_s, found.far_s))
     n = len(near_s)
@@ -697,7 +699,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
     if measured_frac < least_frac:
         is_certain, measured_frac = usable, 1.0
     share_s = np.where(member @ is_certain > 0, share_s, 0.0)
-    speed = np.where(is_certain, usual, 0.0) / np.where(is_certain, done, 1.0)  # in co-run over alone
+    speed = np.where(is_certain, usual, 0.0) / np.where(is_certain, done, 1.0)  # in co-run relative to alone
     part = share_s @ member / share_s.sum()
     mean = float(part @ speed)
     # Contribution of each shutter to the error of the mean.
@@ -708,7 +710,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
 
 
 def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean pace before the shutters and in them, by stratum, each with the error that each shutter adds."""
+    """Mean pace of each stratum before and in shutters, each with the error that every shutter adds."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
     is_good = found.is_good[used]
     is_free = is_good[:, 1] & ~found.crowded[used]

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 UNWATCHED_FRAC = 0.1
-"""Part of the job's time on a node that the agent may miss; beyond it the co-runners count as unknown."""
+"""Part of the job's time on a node that the agent may miss; if it misses more, co-runners are unknown."""
 
 UNWATCHED_S = 1.0
-"""Time that the agent may miss in any case, plus two periods, s: it starts after the ranks and looks once a
-period."""
+"""The agent may always miss this time, s, plus two periods, because it starts after the ranks and looks once
+a period."""
 
 SEE_CHECK = "run `mpicoloc check` on that node to see why"
 
@@ -37,7 +37,7 @@ SEE_CHECK = "run `mpicoloc check` on that node to see why"
 def interference(
     job: Job, tables: Tables, *, rng: Rng, slowdowns: RankSlowdowns | None = None
 ) -> Interference:
-    """Slowdown of the whole job and how it was found.
+    """Slowdown of the whole job, and the way in which it was measured.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def interference(
 
 
 def _overhead(job: Job, nodes: Table, ranks: Table) -> float | None:
-    """Part of the job's time that it stood still for others or that counting took."""
+    """Part of the job's time in which it was paused for others or counting took place."""
     if not len(ranks) or job.wall_s <= 0:
         return None
     # `paused_ns` is the time of one thread per rank; `counting_s` is a sum over all threads.

@@ -10,12 +10,13 @@ from mpicoloc.core.profile import Estimate, Floats, Table, valid_shutters
 MIN_SHUTTERS = 8
 """Least number of blocks for an estimate."""
 DELTA = 0.05
-"""Largest difference of IPC before and after a shutter in Algorithm 4."""
+"""Largest difference between the IPC before and after a shutter in Algorithm 4."""
 MAX_ENDS_APART = 3.0
-"""Largest mean difference of the windows before and after shutters that may be chance, in standard errors."""
+"""Largest mean difference between windows before and after shutters to ascribe to chance, in standard
+errors."""
 N_REPLICATES = 1000
 MAX_END_RATIO = 2.7
-"""Ratio of the ends of an interval above which there is no estimate."""
+"""If the ratio of an interval's ends is larger, there is no estimate."""
 UNMODIFIED = "ipc-unfiltered"
 EVENTS = ("instructions", "cycles")
 
@@ -35,10 +36,10 @@ def blocks(shutters: Table, *, outside: bool = False) -> Floats:
 
 
 def work(shutters: Table) -> Floats:
-    """Instructions outside MPI before, during and after each valid shutter with known counts."""
+    """Instructions outside MPI before, during and after each valid shutter whose counts are known."""
     valid = valid_shutters(shutters)
     outside = _counts(valid, "outside_instructions")
-    # A window of length 0 was not measured. One without counts was spent in MPI or without a processor.
+    # A window of length 0 was not measured. A window without counts was spent in MPI or without a processor.
     return outside[(_counts(valid, "window_ns") > 0).all(axis=1) & outside.any(axis=1)]
 
 
@@ -91,11 +92,11 @@ def progress(instructions: Floats, *, rng: np.random.Generator) -> Estimate | No
     -----
     Eq. 6-8 of Breslow et al. 2013 with instructions per time in place of IPC. A job computes less per second
     when its instructions get slower, when it has no processor, and when it waits in MPI for a rank that
-    suffers either. IPC shows only the first.
+    suffers from either. IPC shows only the first effect.
 
     On shared processors the scheduler favours co-runners after the shutter, because they have just rested. So
-    windows after shutters are replaced by those before if both differ by more than `MAX_ENDS_APART` standard
-    errors.
+    windows after shutters are replaced by those before if the two differ by more than `MAX_ENDS_APART`
+    standard errors.
     """
     if _differ(instructions[:, 0], instructions[:, 2]):
         instructions = instructions[:, [0, 1, 0]]
@@ -138,14 +139,14 @@ def unfiltered(ipc: Floats, *, rng: np.random.Generator, method: str = UNMODIFIE
 def filtered(ipc: Floats, *, delta: float = DELTA, rng: np.random.Generator) -> Estimate | None:
     """Slowdown from the blocks that do not cross a phase boundary.
 
-    Parameters and result are those of `unfiltered`; `delta` is the largest difference of IPC before and
-    after.
+    Parameters and result are those of `unfiltered`; `delta` is the largest difference between the IPC before
+    and after.
 
     Notes
     -----
     Breslow et al. 2013, Algorithm 4. It selects blocks whose IPC rose in the shutter, so noise alone makes
-    the estimate of a job without interference exceed 1. Therefore the profile has the unfiltered estimate,
-    too.
+    the estimate exceed 1 for a job without interference. Therefore the profile also has the unfiltered
+    estimate.
     """
     return _ratio(ipc[passes(ipc, delta)], "ipc-filtered", rng)
 

@@ -1,10 +1,10 @@
 """The slowdown of the whole job, from that of the co-run phase of the ranks that the others wait for.
 
 The critical ranks, for which the others wait, determine the job's time. So interference in a few ranks does
-not slow a job in proportion (Han et al. 2016, section 3.2). A thread that often waits briefly for another
-thread is slowed like that thread, and shutters show it. A thread that waits longer than a shutter lasts, or
-has ended, does not show how long the job would have taken alone; the threads that it waits for do. Derivation
-and validation: docs/explain/estimators.md.
+not slow a job in proportion to their number (Han et al. 2016, section 3.2). A thread that often waits briefly
+for another thread is slowed like that thread, and shutters show it. A thread that waits longer than a shutter
+lasts, or has ended, does not show how long the job would have taken alone; the threads that it waits for show
+it. Derivation and validation: docs/explain/estimators.md.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ class ThreadWaits:
 
     @property
     def is_critical(self) -> NDArray[np.bool_]:
-        """Whether each thread is among those that wait least, of the threads with a co-runner."""
+        """Whether each thread is among those threads with a co-runner that wait least."""
         least = self.wait_frac[self.had_co_runner].min(initial=np.inf)
         return self.had_co_runner & (self.wait_frac <= least + CRITICAL_MARGIN)
 
     @property
     def wait_long_for_others(self) -> bool:
-        """Whether even the critical threads wait long: for threads that never had a co-runner."""
+        """Whether even the critical threads wait long, that is, for threads that never had a co-runner."""
         least = self.wait_frac[self.is_critical].min(initial=np.inf)
         return bool((self.wait_frac < least - CRITICAL_MARGIN).any())
 
@@ -89,7 +89,7 @@ def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
 
 
 def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
-    """Whether cycles of each row's kind mostly wait, last longer than a shutter, and seldom ended in one."""
+    """Whether the cycles of each row's kind mostly wait, outlast a shutter, and seldom ended in a shutter."""
     _, kind = np.unique(kind_keys(cycles), return_inverse=True)
     is_solo = cycles["phase"] == PHASES.index("solo")
     n, n_solo, mpi_ns, comp_ns = (
@@ -111,7 +111,7 @@ class RankSlowdowns:
 
     @property
     def critical_ranks(self) -> NDArray[np.int64]:
-        """Ranks with a critical thread: their time is the job's."""
+        """Ranks with a critical thread: their time is the job's time."""
         # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
         return np.unique(self.waits.rank[self.waits.is_critical], return_index=True)[0]
 
@@ -150,7 +150,7 @@ class RankSlowdowns:
         return float(value), float(low), float(high)
 
     def critical_cycles(self, cycles: Table, window_s: float) -> Table:
-        """The cycles of critical threads, without long waits if they wait for threads without co-runners."""
+        """The cycles of critical threads, except long waits if they are for threads without co-runners."""
         rows = cycles[np.isin(threads_of(cycles), self.waits.thread[self.waits.is_critical])]
         return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
 
@@ -193,7 +193,7 @@ def rank_slowdowns(tables: Mapping[str, Table]) -> RankSlowdowns:
 
 @dataclass(frozen=True)
 class WallTimeSplit:
-    """The wall time by state, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
+    """Wall time in each state, s, mean over nodes: alone, co-run, solo in shutters, paused for others."""
 
     alone_s: float
     corun_s: float
@@ -227,7 +227,7 @@ def job_scale(job: Job, tables: Tables, slowdowns: RankSlowdowns) -> Callable[[E
 
 
 def split_wall(wall_s: float, nodes: Table, shutters: Table) -> WallTimeSplit:
-    """Split the wall time of `wall_s` seconds by state, from the records of the node agents."""
+    """Split a wall time of `wall_s` seconds by the job's state, from the records of the node agents."""
     valid = valid_shutters(shutters)
     solo_s = float((valid["t1_ns"] - valid["t0_ns"]).sum()) * 1e-9 / len(nodes)
     shared_s = min(wall_s, float(nodes["shared_s"].mean()))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Rng = np.random.Generator | Callable[[], np.random.Generator]
 
 RANKS_WAIT_DIFFERENTLY = (
-    "some of its ranks wait long for others, and the counted place is passed by all together; "
+    "some of its ranks wait long for others, but places are counted for all ranks together; "
     f"{burst.MARK_UNITS}"
 )
 
@@ -30,7 +30,7 @@ large because the intervals of bursts contain the truth less often."""
 
 
 def weakest_meter(nodes: Table) -> tuple[str, str]:
-    """The weakest meter among the nodes, and why its node has no better one."""
+    """The weakest meter among the nodes, and the reason why its node has no better meter."""
     order = ("none", "count", "burst", "ipc")
     rank = [order.index(name) if (name := text(meter)) in order else 0 for meter in nodes["meter"]]
     i_weakest = int(np.argmin(rank))
@@ -76,7 +76,7 @@ def corun_slowdown(
 def choose(
     of_meter: MeterResult, counted: tuple[Estimate, ...], by_burst: PhaseSlowdown, was_chosen: bool
 ) -> PhaseSlowdown:
-    """Choose between the estimate of the meter `count` or `ipc` and that of bursts.
+    """Choose between the estimate from bursts and that of the meter `count` or `ipc`.
 
     `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. Estimates
     are not averaged: all meters use the same shutters, so their errors are correlated, and the interval of an
@@ -87,7 +87,8 @@ def choose(
         counted = () if of_meter.slowdown is None else (of_meter.slowdown,)
         is_burst_better = not counted or (not was_chosen and _is_much_wider(of_meter.slowdown, of_burst))
     else:
-        # A program that polls in loops of its own retires instructions without progress; bursts are immune.
+        # A program that polls in its own loops retires instructions without progress; this does not affect
+        # bursts.
         is_burst_better = not was_chosen
     if of_burst is not None and is_burst_better:
         return dataclasses.replace(by_burst, alternatives=counted)
@@ -122,7 +123,7 @@ def _by_instructions(shutters: Table, rng: np.random.Generator) -> tuple[MeterRe
     from mpicoloc.measure import ipc  # imported here: most profiles do not need it
 
     counted = tuple(ipc.estimates(shutters, rng=rng))
-    # The unmodified Eq. 6 is for comparison only: it counts the polling of a waiting rank as work.
+    # The unmodified Eq. 6 is only for comparison, because it counts the polling of a waiting rank as work.
     if counted and counted[0].method != ipc.UNMODIFIED:
         return MeterResult("ipc", counted[0], ""), counted
     n_known = len(ipc.work(shutters))
@@ -141,13 +142,13 @@ def _by_places(tables: Tables, ranks_wait_alike: bool) -> MeterResult:
 
 
 def n_running_threads(ranks: Table, wall_s: float) -> float:
-    """Mean number of running threads; at least one per rank, because ranks wait for each other."""
+    """Mean number of running threads, but at least one per rank, because ranks wait for each other."""
     used_s = float(np.nansum(ranks["cpu_s"]))
     return max(len(ranks), used_s / wall_s if wall_s > 0 else 0.0, 1.0)
 
 
 def pass_ns(tables: Tables) -> float:
-    """Job time that counting one pass costs, ns; less than the thread time, as threads count in parallel."""
+    """Job time that counting one pass costs, ns; less than thread time, because threads count in parallel."""
     nodes, ranks = tables["nodes"], tables["ranks"]
     n_passes = float(nodes["n_hits"].sum())
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0
@@ -156,7 +157,7 @@ def pass_ns(tables: Tables) -> float:
 
 
 def counting_frac(tables: Tables) -> float:
-    """Part of the time in valid shutters that counting places took from the job."""
+    """Part of the time in valid shutters that the job lost to the counting of places."""
     shutters, counts = valid_shutters(tables["shutters"]), tables["counts"]
     if not len(counts) or not len(shutters):
         return 0.0
@@ -168,7 +169,7 @@ def counting_frac(tables: Tables) -> float:
 
 
 def _without_counting(found: PhaseSlowdown, frac: float) -> PhaseSlowdown:
-    """Correct the burst estimate for counting, which lengthens bursts in shutters but few others."""
+    """Correct the burst estimate for counting, which lengthens bursts in shutters but few other bursts."""
     one = found.slowdown
     if one is None or frac == 0.0:
         return found

@@ -1,4 +1,4 @@
-"""Processor time of a job's ranks, and the time that they were ready to run but had no processor."""
+"""Processor time of a job's ranks, and the time in which they were ready to run but had no processor."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from mpicoloc.core.units import counted, ends
 ALONE = "alone"
 """Method of the slowdown of a job without co-runners."""
 ALONE_WORDS = "1 (no co-runner under mpicoloc)"
-"""That slowdown in words: it was not measured, and processes without mpicoloc may have been there."""
+"""Text for that slowdown, which is not measured: processes without mpicoloc may have run as well."""
 NOTABLE_FRAC = 0.05
-"""Run delay, as part of the time ready to run, from which on a profile gets a note. Kernel threads and
-daemons take the processor from every job now and then, and runs of one program differ by some per cent
-anyway. A process that shares its processor with one other loses half of the time."""
+"""A profile gets a note if its run delay is at least this part of the time ready to run. Kernel threads and
+daemons take the processor from every job now and then, and runs of one program differ by a few per cent
+anyway. A process that shares its processor with one other process loses half of the time."""
 MIN_SHUTTERS = 3
 """Least number of shutters from which the run delay not due to co-runners is estimated."""
 
@@ -37,7 +37,7 @@ def slowdown_words(slowdown: Estimate | None) -> str:
 def processor_use(ranks: Table) -> dict[str, Any]:
     """`cpu_s`, `run_delay_s` and `involuntary_switches` of an `Interference`, from the table of ranks.
 
-    All three are sums over the ranks with known run delay, or over all ranks if it is known for none.
+    All three are sums over the ranks with known run delay, or over all ranks if no run delay is known.
     """
     with_run_delay = ranks[~np.isnan(ranks["run_delay_s"])]
     rows = with_run_delay if len(with_run_delay) else ranks
@@ -55,7 +55,8 @@ def foreign_delay(shutters: Table) -> dict[str, Any]:
     """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
 
     All co-runners stand still in a shutter, so a rank that waits for a processor there waits for some other
-    process. Ranks that happen to share a processor when a shutter begins do so in few shutters.
+    process. Ranks that happen to share a processor with each other when a shutter begins do so in few
+    shutters.
     """
     waited = valid_shutters(shutters)["waited_frac"]
     waited = waited[waited >= 0]
@@ -70,7 +71,7 @@ def _sum(column: np.ndarray) -> float | None:
 
 
 def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | None:
-    """Run delay over the time that the ranks' threads were ready to run or ran; None: not known.
+    """Run delay, as a part of the time that the ranks' threads ran or were ready to run; None: not known.
 
     It does not depend on the number of threads, nor on the time that they sleep.
     """
@@ -91,8 +92,8 @@ def notable_run_delay_frac(
     """`run_delay_frac` of a job if co-runners under mpicoloc do not explain it; else None.
 
     `method` is the method of the slowdown, which includes the run delay due to co-runners; `foreign_low` is
-    `foreign_delay_low_frac`. A job that slept nearly all the time may have waited for a large part of a short
-    ready time, so the run delay must also be `NOTABLE_FRAC` of the wall time.
+    `foreign_delay_low_frac`. In a job that slept nearly all the time, the run delay may be a large part of a
+    short ready time, so it must also be `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)
     is_explained = method != ALONE and foreign_low is not None and foreign_low < NOTABLE_FRAC

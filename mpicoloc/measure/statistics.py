@@ -31,7 +31,7 @@ class Comparison:
     low, high : float or None
         Interval of the ratio; None if the scatter of runs is unknown.
     p_value : float or None
-        Probability of a ratio at least that far from 1 if the groups were alike, adjusted by Holm for the
+        Probability of a ratio at least this far from 1 if the groups were alike, adjusted by Holm for the
         number of groups compared with the same one; None if the scatter of runs is unknown.
     confidence_frac : float
         Confidence of the interval: 0.95, or more if several groups are compared with the same one.
@@ -62,15 +62,15 @@ class Comparison:
         return "more" if self.low > 1 else "less" if self.high < 1 else "alike"
 
     def is_above(self, limit_frac: float) -> bool:
-        """Whether the ratio exceeds 1 + `limit_frac`, and, with several runs, significantly 1.
+        """Whether the ratio exceeds 1 + `limit_frac`, and, with several runs, exceeds 1 significantly.
 
-        From 0 to above 0 is growth. If only some of several runs are 0, the result is False.
+        A change from 0 to above 0 is growth. If only some of several runs are 0, the result is False.
         """
         if self.before == 0 and self.after is not None:
             return self.after > 0
         if self.ratio is None or self.ratio <= 1 + limit_frac:
             return False
-        # If one group has several runs and there is no interval, the difference may be chance.
+        # If a group has several runs but there is no interval, the difference may be due to chance.
         return max(self.n_before, self.n_after) == 1 if self.low is None else self.low > 1
 
 
@@ -84,12 +84,12 @@ class Difference:
 
     @property
     def is_exact(self) -> bool:
-        """Whether the runs do not scatter at all: counts are often the same in every run."""
+        """Whether there is no scatter: counts are often the same in every run."""
         return self.error < 1e-12
 
     @property
     def p_value(self) -> float:
-        """Probability of a difference at least that large if the groups were alike."""
+        """Probability of a difference at least as large as this one if the groups were alike."""
         if self.is_exact:
             return 0.0 if abs(self.value) > 1e-12 else 1.0
         return float(2 * stats.t.sf(abs(self.value) / self.error, self.freedom))
@@ -145,7 +145,7 @@ def holm(p_values: Sequence[float]) -> tuple[Floats, Floats]:
 
 
 def _judged(pairs: Sequence[tuple[Comparison, Difference | None]]) -> list[Comparison]:
-    """The comparisons of one quantity with the same group."""
+    """The comparisons of one quantity between the same group and each other group."""
     judged = [difference for _, difference in pairs if difference is not None]
     levels = zip(*holm([difference.p_value for difference in judged]), strict=True)
     found = []

@@ -51,7 +51,7 @@ def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: C
     constraints contradict each other or the jobs.
     """
     if n_nodes < 1 or n_slots < 1:
-        raise UsageError(f"placing needs nodes and slots >= 1, got {n_nodes} and {n_slots}")
+        raise UsageError(f"the numbers of nodes and slots must be at least 1, got {n_nodes} and {n_slots}")
     if not jobs:
         raise UsageError("no job to place: give at least one")
     _check_room(jobs, n_nodes, n_slots)
@@ -64,8 +64,8 @@ def check(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int, constraints: C
     largest = max((size for name, size in sizes.items() if name not in whole), default=0)
     if n_whole + max(n_shared, largest) > n_nodes:
         raise UsageError(
-            f"whole nodes: jobs with nodes of their own take {n_whole}, the others at least "
-            f"{max(n_shared, largest)} more, and there are {n_nodes}: give more nodes, or share them"
+            f"jobs with whole nodes take {n_whole} nodes, and the others at least "
+            f"{max(n_shared, largest)} more, but there are {n_nodes}: give more nodes, or let more jobs share"
         )
 
 
@@ -73,12 +73,13 @@ def _check_room(jobs: Sequence[JobRequest], n_nodes: int, n_slots: int) -> None:
     large = next((job for job in jobs if job.n_nodes > n_nodes), None)
     if large is not None:
         raise DataError(
-            f"job {large.id!r} needs {counted(large.n_nodes, 'node')}, there are {n_nodes}: give more nodes"
+            f"job {large.id!r} needs {counted(large.n_nodes, 'node')}, but there are {n_nodes}: "
+            "give more nodes"
         )
     n_needed = sum(job.n_nodes for job in jobs)
     if n_needed > n_nodes * n_slots:
         raise DataError(
-            f"the jobs need {n_needed} slots, and {n_nodes} nodes with {n_slots} each have "
+            f"the jobs need {n_needed} slots, but {n_nodes} nodes with {n_slots} slots each have "
             f"{n_nodes * n_slots}: give more nodes or slots, or fewer jobs"
         )
 
@@ -88,7 +89,7 @@ def _check_names(sizes: dict[str, int], constraints: Constraints) -> None:
     named += [*constraints.at_most, *constraints.whole]
     unknown = next((name for name in named if name not in sizes), None)
     if unknown is not None:
-        raise UsageError(f"constraints name job {unknown!r}, which is not among the jobs")
+        raise UsageError(f"a constraint names job {unknown!r}, which is not among the jobs")
     for name, most in constraints.at_most.items():
         if not 1 <= most < math.inf:
             raise UsageError(f"the largest slowdown of job {name!r} must be at least 1, got {most}")
@@ -101,7 +102,7 @@ def _check_apart(sizes: dict[str, int], n_nodes: int, constraints: Constraints) 
         if sizes[one] + sizes[other] > n_nodes:
             raise UsageError(
                 f"jobs {one!r} and {other!r} cannot be kept apart: they need {sizes[one]} and {sizes[other]} "
-                f"nodes, and there are {n_nodes}"
+                f"nodes, but there are {n_nodes}"
             )
 
 
@@ -236,7 +237,7 @@ def of_model(
     constraints: Constraints | None = None,
     end: str = "value",
 ) -> Problem:
-    """A problem from any slowdown model, by the slowdown of each program beside each other program.
+    """A problem from any slowdown model, which gives the slowdown of each program beside each other program.
 
     Raises `DataError` if the model does not know a program, or the jobs cannot be placed. Raises `UsageError`
     if there are no nodes or slots, or if constraints contradict each other.
@@ -248,7 +249,7 @@ def of_model(
     unknown = next((name for name in names if name not in features), None)
     if unknown is not None:
         raise DataError(
-            f"nothing is known of program {unknown!r}: give a profile of it, or leave its jobs out"
+            f"the model does not know program {unknown!r}: give a profile of it, or leave its jobs out"
         )
     lost = getattr(pair_slowdowns(model, [features[name] for name in names]), end) - 1
     kinds = list(dict.fromkeys((job.program, job.n_nodes) for job in jobs))
@@ -302,11 +303,11 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""Cost of a broken constraint over that of the most disturbed job: more than one move can gain."""
+"""Cost of a broken constraint, as a multiple of that of the most disturbed job: no move gains as much."""
 SAME = 1e-12
 """Smaller relative differences between slowdowns are rounding errors."""
 WORST_POWER = 16.0
-"""The largest slowdown is minimised as the sum of slowdowns to this power: a sum has one term per job."""
+"""To minimise the largest slowdown, the sum of slowdowns to this power is used, as it has a term per job."""
 
 
 def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
@@ -330,11 +331,11 @@ def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
 
 
 def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
-    """Job in each slot as from `random_placement`, but with jobs on neighbouring nodes, slot after slot.
+    """Like `random_placement`, but each job is on neighbouring nodes, and slots are filled one after another.
 
     Jobs of one size then share all of their nodes with the same other jobs, which suits jobs that wait for
-    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot, but 6 % above it
-    after 100 exchanges per slot if whole jobs are not exchanged.
+    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot; without exchanges
+    of whole jobs, they end 6 % above it after 100.
     """
     sizes = problem.sizes
     order = sorted(rng.permutation(len(sizes)).tolist(), key=lambda job: -sizes[job])
@@ -345,7 +346,7 @@ def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
 
 
 class Replicas:
-    """Placements of the same jobs with the pressure in each slot and the cost of each job.
+    """Several placements of the same jobs, with the pressure in each slot and the cost of each job.
 
     Replicas are stored one after the other: node i of replica r has number r n_nodes + i, and job j has
     r n_jobs + j. An empty slot holds the job `nobody`.
@@ -381,7 +382,7 @@ class Replicas:
         self.slowdown[everyone], self.cost[everyone] = self.evaluate(everyone)
 
     def _fill_slots_of_jobs(self) -> None:
-        """Fill the slots of each job, padded with -1, and the index of each slot in its job's row."""
+        """Set `slots` (each job's slots, padded with -1) and `place` (each slot's index in its job's row)."""
         sizes = np.tile(self.problem.sizes, self.n_replicas)
         self.slots = np.full((self.nobody + 1, int(sizes.max())), -1, np.int64)
         self.has_slot = np.arange(self.slots.shape[1]) < np.append(sizes, 0)[:, None]
@@ -435,7 +436,7 @@ class Replicas:
         return np.asarray(apart + over)
 
     def cost_of(self, slowdown: Floats) -> Floats:
-        """Terms that jobs with these slowdowns add to the objective, which is minimised."""
+        """Terms that jobs with these slowdowns add to the objective, which is to be minimised."""
         if self.objective == "speedup":
             return np.asarray(-1.0 / slowdown)
         return slowdown if self.objective == "sum" else np.asarray(slowdown**WORST_POWER)
@@ -464,22 +465,22 @@ class Replicas:
 
 
 N_SWEEPS, LEAST_SWEEPS = 120.0, 2.0
-"""Exchanges for each slot, divided among replicas, and the least number for each replica."""
+"""Exchanges for each slot, divided among the replicas, and the least number that a replica gets."""
 COLD_FRAC = 1e-3
-"""The last temperature as a fraction of the first, which is the mean change of cost by random exchanges."""
+"""The last temperature as a fraction of the first, which is a random exchange's mean change of cost."""
 DESCENT_FRAC = 0.2
-"""Last fraction of the steps, which accept only exchanges that do not raise the cost."""
+"""Fraction of the steps, at the end, in which no exchange that raises the cost is accepted."""
 MAX_REPLICAS = 64
 LEAST_TEMPERATURE = 1e-6
 LEAST_WIDTH = 4
-"""Least exchanges drawn at a time for a replica: in a small problem most are impossible or share jobs."""
+"""Fewest exchanges drawn at a time per replica: in a small problem most are impossible or share jobs."""
 SHOWN_STEPS = 2000
-"""Stages with more steps show progress."""
+"""Stages with more steps than this show their progress."""
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """Its fraction of all steps, relative initial temperature, and steps in two that exchange whole jobs."""
+    """Its part of all steps, relative initial temperature, and the number in 2 steps that move whole jobs."""
 
     part: float
     heat: float
@@ -595,7 +596,7 @@ def cost_of(slowdown: Floats, objective: str) -> float:
 
 
 def _first_temperature(replicas: Replicas, width: int, rng: np.random.Generator) -> float:
-    """Mean change of the cost, penalties left out, by random exchanges, which are undone."""
+    """Mean change of the cost, without penalties, by random exchanges, which are then undone."""
     one, other = proposals(replicas, max(width, 64 // replicas.n_replicas), rng)
     if not len(one):
         return LEAST_TEMPERATURE
@@ -623,7 +624,7 @@ def step(replicas: Replicas, one: Ints, other: Ints, temperature: float, rng: np
 
 
 def _exchange(replicas: Replicas, one: Ints, other: Ints) -> None:
-    """Swap the contents of slots, and compute the pressures on their nodes."""
+    """Swap the contents of slots, and compute the pressures on their nodes again."""
     replicas.exchange(one.reshape(-1), other.reshape(-1))
     replicas.refresh(np.concatenate([one, other], axis=1).reshape(-1) // replicas.problem.n_slots)
 
@@ -641,7 +642,7 @@ def proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple
 
 
 def job_proposals(replicas: Replicas, width: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
-    """Slots of pairs of jobs to exchange as a whole, all of one size, each (n, size); see `proposals`."""
+    """Slots of pairs of whole jobs to exchange, all jobs of one size, each (n, size); see `proposals`."""
     sizes, counts = np.unique(replicas.problem.sizes, return_counts=True)
     weights = np.where(counts > 1, counts, 0)
     if not weights.any():
@@ -662,7 +663,7 @@ def _possible(replicas: Replicas, one: Ints, other: Ints) -> tuple[Ints, Ints]:
     there = replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), 2, each * problem.n_slots)
     is_free = ~(there[:, 1] == job_one[:, None]).any(axis=1) | (job_one == replicas.nobody)
     is_free &= ~(there[:, 0] == job_other[:, None]).any(axis=1) | (job_other == replicas.nobody)
-    # Different nodes: an exchange within a node changes nothing.
+    # Only slots on different nodes: an exchange within a node changes nothing.
     useful = np.flatnonzero(is_free & (job_one != job_other) & (nodes[:, 0] != nodes[:, each]))
     jobs = there[useful].reshape(len(useful), 2 * each * problem.n_slots)
     alone = _first_come(jobs, nodes[useful], replicas.nobody, problem.n_nodes * replicas.n_replicas)
@@ -684,7 +685,7 @@ def _first_come(jobs: Ints, nodes: Ints, nobody: int, n_nodes: int) -> Bools:
 
 
 def _changes(replicas: Replicas, one: Ints, other: Ints) -> tuple[Floats, Ints, Floats, Floats]:
-    """Make exchanges; the cost change of each, its jobs (padded with nobody), their slowdowns and costs."""
+    """Make exchanges. Returns each one's change of cost, jobs (padded with nobody), slowdowns and costs."""
     nodes = np.concatenate([one, other], axis=1) // replicas.problem.n_slots
     _exchange(replicas, one, other)
     jobs = np.sort(replicas.job[replicas.slots_of(nodes.reshape(-1))].reshape(len(one), -1), axis=1)

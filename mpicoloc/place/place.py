@@ -28,9 +28,9 @@ from mpicoloc.place.anneal import (
 
 MAX_PLACEMENTS = 3_000
 MAX_GROUPS = 2_000
-"""Largest number of sets of jobs that can share a node."""
+"""Largest number of possible sets of jobs on one node."""
 MAX_STEPS = 100_000
-"""Largest number of steps of the search: for some jobs most branches lead to no placement."""
+"""Largest number of steps of the search, because for some jobs most branches lead to no placement."""
 
 
 class _TooMany(Exception):
@@ -75,7 +75,7 @@ def _placements(
     n_slots: int,
     steps: Iterator[int],
 ) -> Iterator[list[tuple[int, ...]]]:
-    """Every choice of `n_nodes` groups, in order from `first`, that holds the nodes `left` of each job."""
+    """Every choice of `n_nodes` groups, in order from `first`, that gives each job its `left` nodes."""
     if next(steps) > MAX_STEPS:
         raise _TooMany
     if n_nodes == 0:
@@ -85,7 +85,7 @@ def _placements(
         return
     for i in range(first, len(groups)):
         group = groups[i]
-        # Groups are sorted from large to small: the remaining ones cannot hold the jobs left.
+        # Groups are sorted from large to small, so the remaining groups cannot hold the jobs that are left.
         if sum(left) > n_nodes * len(group):
             return
         if all(left[job] for job in group):
@@ -118,12 +118,12 @@ class _JobClasses:
 def lower_bound(problem: Problem, objective: str = "sum") -> float:
     """A bound that no placement beats: the least sum or worst slowdown, or the largest speed-up.
 
-    The unknowns are the numbers of slots beside jobs of each kind that hold jobs of each other kind. Each
-    occupied slot has n_slots - 1 others on its node; the number of empty slots limits how many of these are
-    empty. A job's cost is at least (1) the largest convex function below its curve, at the mean pressure on
-    its nodes (Jensen), and (2), if it waits for its slowest node and a node has two slots, the mean of its
-    curve over its nodes. Both are linear in the unknowns. The program allows fractions of slots, and any mix
-    of co-runners, so its solution need not be a placement.
+    The unknowns count, for each two kinds, the slots of one kind that are on a node with a job of the other.
+    Each occupied slot has n_slots - 1 neighbours on its node; the number of empty slots limits how many of
+    these are empty. A job's cost is at least (1) the largest convex function below its curve, at the mean
+    pressure on its nodes (Jensen), and (2), if it waits for its slowest node and a node has two slots, the
+    mean of its curve over its nodes. Both are linear in the unknowns. The program allows fractions of slots,
+    and any mix of co-runners, so its solution need not be a placement.
     """
     program = _Program(problem, _job_classes(problem, objective), is_worst=objective == "worst")
     found = program.solve()
@@ -140,7 +140,7 @@ def _job_classes(problem: Problem, objective: str) -> _JobClasses:
         table[:, size] if policy in _ALL_NODES else table[:, 1 : size + 1].min(axis=1)
         for table, size, policy in zip(tables, sizes, problem.policy[first], strict=True)
     ]
-    # Noise can make a measured matrix fall; the largest non-decreasing curve below it is still a bound.
+    # Noise can make a measured matrix decrease; the largest non-decreasing curve below it is still a bound.
     cost = np.minimum.accumulate(np.array(least)[:, ::-1], axis=1)[:, ::-1]
     cost = -1 / cost if objective == "speedup" else cost
     return _JobClasses(first, count, sizes, problem.program[first], is_mean, cost)
@@ -191,7 +191,7 @@ class _Program:
         return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 
     def _most_meetings(self) -> Floats:
-        """Most meetings of two kinds: two jobs meet on the smaller job's nodes; within a kind, both count."""
+        """Most meetings of two kinds: on all nodes of the smaller job; within a kind, both jobs count."""
         count, size = self.kinds.n_jobs, self.kinds.n_nodes
         others = count[self.other] - (self.one == self.other)
         return np.asarray(count[self.one] * others * np.minimum(size[self.one], size[self.other]), float)
@@ -225,7 +225,7 @@ class _Program:
             self.below.append((unknowns, [slope, -1.0], slope * levels[a] - cost[a]))
 
     def _slowest_node(self, kind: int) -> None:
-        """(2): the slowest node is at least as slow as the mean over nodes."""
+        """(2): the slowest node is at least as slow as the nodes on average."""
         x, met = self._meetings_of(kind)
         levels, cost = self.problem.responses.levels, self.kinds.cost[kind]
         push = self.problem.responses.push[self.kinds.program[kind]][self.kinds.program[met]]
@@ -276,7 +276,7 @@ def convex_hull(x: Floats, y: Floats) -> list[int]:
 
 
 ROUNDING_FRAC = 1e-9
-"""Relative accuracy of the linear program's solution."""
+"""Relative accuracy of the solution of the linear program."""
 
 
 @dataclass(frozen=True)
@@ -352,13 +352,13 @@ def place(
         If the search found no placement that meets all constraints.
     """
     if objective not in OBJECTIVES:
-        raise UsageError(f"no objective {objective!r}; there are {', '.join(OBJECTIVES)}")
+        raise UsageError(f"unknown objective {objective!r}: choose one of {', '.join(OBJECTIVES)}")
     problem = problem_of("value")
     exact = search(problem, objective)
     found = exact if exact is not None else anneal(problem, rng, objective, settings)
     if found.n_broken:
         raise DataError(
-            f"no placement keeps all constraints: the best {'one' if exact else 'one found'} breaks "
+            f"no placement meets all constraints: the best {'one' if exact else 'one found'} breaks "
             f"{found.n_broken}; relax them, or give more nodes or slots"
         )
     value = abs(cost_of(found.slowdown, objective))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 MOST_NODES = 64
-"""With more nodes, the figure has no room for names of jobs."""
+"""With more nodes than this, the figure has no room for names of jobs."""
 
 
 def placement(placed: Placed, hosts: Sequence[str]) -> Figure:

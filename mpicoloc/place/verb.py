@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--slowdowns", metavar="FILE", help="slowdowns of pairs of programs, in place of --curves")
     add("--nodes", metavar="N", type=arguments.count, help="number of identical nodes")
-    add("--hosts", metavar="LIST", help="the nodes' names, as n[0-7],m1, in place of --nodes")
+    add("--hosts", metavar="LIST", help="names of the nodes, e.g. n[0-7],m1, in place of --nodes")
     add("--slots", metavar="S", type=arguments.count, default=2, help="jobs per node (default 2)")
     add("--seed", metavar="K", type=arguments.whole(0), default=0, help="random seed (default 0)")
     add(
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
     """Print the placement, and write the files and figures that the arguments request."""
     formats = arguments.formats_of(args)
     if (args.curves is None) == (args.slowdowns is None):
-        raise UsageError("give --curves FILE, or --slowdowns FILE, of the programs")
+        raise UsageError("give either --curves FILE or --slowdowns FILE for the programs")
     if args.propagation is not None and args.curves is None:
-        raise UsageError("--propagation goes with --curves: pairs do not show the effect of uneven pressure")
+        raise UsageError("--propagation needs --curves: pairs do not show the effect of uneven pressure")
     if args.files is not None and args.hosts is None:
         raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
     names = _host_names(args)
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 def _host_names(args: argparse.Namespace) -> list[str]:
     """Names of the nodes, or their numbers without --hosts."""
     if (args.nodes is None) == (args.hosts is None):
-        raise UsageError("give --nodes N, or --hosts with their names")
+        raise UsageError("give either --nodes N or --hosts NAMES")
     if args.nodes is not None:
         return list(map(str, range(args.nodes)))
     from mpicoloc.job import launcher
@@ -146,7 +146,7 @@ def _constraints(args: argparse.Namespace) -> Constraints:
     for text in args.at_most:
         name, equals, most = text.rpartition("=")
         if not (name and equals):
-            raise UsageError(f"--at-most {text!r} is not JOB=X, for example a=1.2")
+            raise UsageError(f"--at-most {text!r} must have the form JOB=X, for example a=1.2")
         at_most[name] = arguments.parse("--at-most", most, arguments.positive)
     return Constraints(tuple(apart), at_most, tuple(args.whole))
 
@@ -164,4 +164,4 @@ def _write_files(args: argparse.Namespace, placed: Placed, names: list[str]) -> 
         slots = [placed.slot_of(i, node) for node in nodes]
         contents |= launcher.files_of(job.id, [names[node] for node in nodes], slots, args.ranks_per_node)
     policy.write_files(args.files, contents, "--files")
-    messages.note(f"{counted(len(contents), 'file')} of {counted(len(jobs), 'job')} in {args.files}")
+    messages.note(f"wrote {counted(len(contents), 'file')} of {counted(len(jobs), 'job')} to {args.files}")

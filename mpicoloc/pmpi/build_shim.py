@@ -43,14 +43,14 @@ CALLS = "guest/calls/calls.toml"
 
 
 def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
-    """C files of these folders of csrc/, sorted."""
+    """The C files in these folders of csrc/, sorted."""
     return sorted(path for folder in folders for path in (Path(csrc) / folder).rglob("*.c"))
 
 
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
 _OF_GENERATED = {"-O2": "-O1", "-g": "-g1"}
-"""Flags for the thousand generated wrappers: halves compile time, and calls are as fast as with -O2."""
+"""Flags for the thousand generated wrappers: they compile in half the time of -O2, and run as fast."""
 _MPI_HEADERS = {"calls_gen.h", "mpi.h", "mpi_abi.h"}
 _TIME_LIMIT_S = 600
 _COMPILERS = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
@@ -80,7 +80,7 @@ def family_of(cc: Sequence[str], include_dirs: Sequence[str | Path]) -> str:
         if f"is_{family}:{macro}" not in done.stdout:
             return family
     raise EnvironmentFault(
-        "this mpi.h is neither MPICH's, Open MPI's nor the standard ABI's: no library fits it"
+        "this mpi.h is not that of MPICH, Open MPI or the standard ABI: mpicoloc supports no other MPI"
     )
 
 
@@ -150,15 +150,15 @@ def include_dirs_of(mpicc: str) -> list[str]:
             words = shlex.split(done.stdout)
             return [word[2:] for word in words if word.startswith("-I")]
     raise EnvironmentFault(
-        f"{mpicc} shows no compile flags with --showme:compile or -show: is it an MPI compiler?"
+        f"{mpicc} prints no compile flags for --showme:compile or -show: is it an MPI compiler?"
     )
 
 
 def build_keeper(out_dir: str | Path, kept: str | Path) -> Path:
     """Compile the keeper, the small program that outlives the ranks of a job; for `kept` see `build_shim`.
 
-    Capstone's library is copied beside the keeper, which loads it from there. Without the wheel `capstone`
-    the keeper cannot decode instructions, so it cannot count loops.
+    Capstone's library is copied into the keeper's folder, from which the keeper loads it. Without the wheel
+    `capstone` the keeper cannot decode instructions, so it cannot count loops.
     """
     sources, program = csrc_dir(), Path(out_dir) / paths.KEEPER
     capstone = find_capstone()
@@ -274,7 +274,7 @@ def compile_and_link(
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     new = out.with_name(out.name + ".new")
-    # clang warns of flags that a step does not use
+    # clang warns about flags that a step does not use
     compiling = [*cc, *(flag for flag in flags if flag != "-shared"), "-c"]
     linking = [*cc, *(flag for flag in flags if not flag.startswith("-I"))]
     folders = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
@@ -370,7 +370,8 @@ _PLUGIN_FLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werro
 def build_plugin(
     folder: str | Path, python: str, include: str | None = None, cflags: Sequence[str] = ()
 ) -> tuple[Path, Path]:
-    """Compile plugin and chooser into the folder of the preloaded libraries, and name the interpreter there.
+    """Compile plugin and chooser into the folder of the preloaded libraries, and record the interpreter
+    there.
 
     Result: plugin and chooser. Raises `EnvironmentFault` if Slurm's headers are missing or the compiler
     fails.
@@ -380,7 +381,8 @@ def build_plugin(
     header = Path(include or "/usr/include") / "slurm" / "spank.h"
     if not header.exists():
         raise EnvironmentFault(
-            f"{header} is not there: install libslurm-dev (slurm-devel), or name its folder with --include"
+            f"{header} does not exist: install libslurm-dev (slurm-devel), or name the folder that contains "
+            "slurm/ with --include"
         )
     compiler = shlex.split(os.environ.get("CC", "cc"))
     flags = [*_PLUGIN_FLAGS, *cflags, f"-I{csrc}", *([f"-I{include}"] if include else [])]
@@ -409,7 +411,7 @@ def plugstack_line(words: str | None) -> str | None:
     if plugin is None and words is not None:
         raise EnvironmentFault("the plugin was not built: run `mpicoloc slurm build`")
     if plugin is None:
-        messages.note("without the plugin: `mpicoloc slurm build` makes it")
+        messages.note("the plugin is left out, as it was not built: run `mpicoloc slurm build`")
         return None
     return " ".join([plugin, *(words or "").split()])
 

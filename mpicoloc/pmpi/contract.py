@@ -28,7 +28,7 @@ _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 
 
 def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
-    """Open a file, unbuffered, with the checks of `mc_shm_open`: another user may have planted it.
+    """Open a file, unbuffered, with the checks of `mc_shm_open`, because another user may have planted it.
 
     Raises `OSError` like `os.open`, and also if it is not a regular file, or with `is_own` another user's.
     """
@@ -52,7 +52,7 @@ def is_own_file(path: str | os.PathLike[str]) -> bool:
 
 
 def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
-    """A writable copy of the file's first bytes, or of all, in which holes of the file stay unallocated.
+    """A writable copy of the file's first bytes, or of all bytes; holes of the file stay unallocated.
 
     A segment of a running job has 8 MB, most of it empty, which matters on a node with hundreds of ranks.
     """
@@ -70,7 +70,7 @@ def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
 
 
 def _extents(handle: int, size_bytes: int) -> Iterator[tuple[int, int]]:
-    """Ranges of the file that have data; the whole file if the file system cannot tell."""
+    """Ranges of the file that contain data; the whole file if the file system does not know them."""
     end = 0
     while end < size_bytes:
         try:
@@ -138,7 +138,7 @@ def _dtype_of(ctype: Any) -> np.dtype[Any]:
             return np.dtype(f"S{ctype.length}")
         return np.dtype((_dtype_of(ctype.item), (ctype.length,)))
     if ctype.kind == "struct":
-        # Raises for an opaque struct; cffi aborts when asked for the fields of one.
+        # This raises an exception for an opaque struct, whereas a query of its fields makes cffi abort.
         itemsize = ffi.sizeof(ctype)
         fields = dict(ctype.fields)
         return np.dtype(
@@ -183,7 +183,7 @@ def board_path() -> str:
 
 
 def read_board() -> np.void:
-    """A copy of the board of this node, wherever its file is, without jobs that have ended.
+    """A copy of this node's board, wherever its file is; jobs that have ended are left out.
 
     Raises `DataError` if the board is of another version. Raises `OSError` if there is none.
     """
@@ -232,7 +232,7 @@ def n_foreign() -> int:
 
 
 def segment_paths(key: str) -> list[str]:
-    """Segment files of a job on this node, in rank order; only this user's, as others may plant files."""
+    """This user's segment files of a job on this node, in rank order; other users may plant files."""
     found = {}
     for path in glob.glob(glob.escape(shm_path(key, "")) + ".*.seg"):
         rank = path.rsplit(".", 2)[1]
@@ -259,7 +259,7 @@ def _mapped_segments(key: str) -> Iterator[Any]:
 
 
 def n_untraced(key: str) -> int:
-    """Number of the job's events on this node that its agent has not yet written to the trace file."""
+    """Number of the job's events on this node that the agent has not yet written to the trace file."""
     rings = (segment.ring for segment in _mapped_segments(key))
     return sum(
         ring.n_put - min(ring.n_taken, ring.n_put) for ring in rings if ring.is_kept and not ring.error
@@ -281,7 +281,7 @@ def read_file(path: str | os.PathLike[str]) -> np.void:
     """A private copy of what `map_file` maps, for files that may have holes.
 
     Reading, unlike mapping, leaves holes unallocated. So it works if memory is full (no SIGBUS), and if a
-    process truncates a board at the same time. Only a board may be another user's.
+    process truncates a board at the same time. Only a board may belong to another user.
 
     Raises `DataError` if the file is not one of mpicoloc's, or of another version. Raises `OSError` if it
     cannot be read, or is another user's.
@@ -323,7 +323,7 @@ _TABLES = ("sites", "peers", "collectives", "parts", "cycles")
 
 
 def _drop_rows_born_after(earlier: np.void, segment: np.void) -> None:
-    """Free the rows of a copy that had no key in an earlier copy, because they may be incomplete.
+    """Clear the rows of a copy that had no key in an earlier copy, because such rows may be incomplete.
 
     The writer stores a row's key after its names, but only x86 guarantees that a reader sees them in this
     order: on other processors a copy may have the new key and the old names. If an earlier copy has the key,
@@ -357,9 +357,13 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
     name = os.fspath(path)
     struct = _STRUCT_OF_SUFFIX.get(os.path.splitext(name)[1])
     if struct is None:
-        raise DataError(f"{name} is not a file of mpicoloc: name a {', '.join(_STRUCT_OF_SUFFIX)} file")
+        raise DataError(
+            f"{name} is not a file of mpicoloc: its name must end in {' or '.join(_STRUCT_OF_SUFFIX)}"
+        )
     if len(content) < dtype(struct).itemsize:
-        raise DataError(f"{name} is cut short: {len(content)} bytes, a {struct} has {dtype(struct).itemsize}")
+        raise DataError(
+            f"{name} is truncated: it has {len(content)} bytes, a {struct} has {dtype(struct).itemsize}"
+        )
     record: np.void = np.frombuffer(content, dtype=dtype(struct), count=1)[0]
     found = (int(record["magic"]), int(record["abi_version"]))
     if found != (lib.MC_MAGIC, lib.MC_ABI_VERSION):
@@ -370,7 +374,7 @@ def _record(path: str | os.PathLike[str], content: Any) -> np.void:
     # Without this check a struct that grew without a new version would be misread.
     n_events = int(record["n_events_max"]) if struct == "mc_segment" else 0
     if int(record["size_bytes"]) != ffi.sizeof(struct) + n_events * ffi.sizeof("mc_event"):
-        raise DataError(f"{name} has structs of another size: install mpicoloc again, all parts at once")
+        raise DataError(f"{name} has structs of an unexpected size: install all parts of mpicoloc again")
     return record
 
 
@@ -378,7 +382,7 @@ def tell_profile(key: str, state: int, complaint: str = "") -> None:
     """Tell the job's processes on this node the outcome of the profile, and remove the job's files.
 
     The files are removed first: in a container all processes may end with the ranks, which end as soon as
-    they know the outcome. Waiting processes have mapped the files, so they see it all the same.
+    they know the outcome. Waiting processes have mapped the files, so they still see the outcome.
     """
     segments, nodes = segment_paths(key), [shm_path(key, "node")]
     mapped = [(path, _mapped(path)) for path in (*nodes, *segments)]

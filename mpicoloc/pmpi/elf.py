@@ -1,6 +1,6 @@
 """Finds the MPI library that a program links from ELF headers, without running or loading the program.
 
-``ldd`` would run the program's own loader, and cost every rank a process.
+``ldd`` would run the program's own loader, and every rank would have to start it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MPI_SONAMES = {
     "libmpich.so.12": "mpich",
     "libmpich.so.14": "mpich",
 }
-"""Family of an MPI library by its file name; for other candidates the file's content decides."""
+"""Family of an MPI library by its file name; for other names the file's content decides."""
 _COMPANIONS = ("libmpi_gtl", "libmpi_cxx", "libmpi_mpifh", "libmpi_usempi", "libmpi_java")
 """Libraries that accompany an MPI; their names begin like Cray's (`libmpi_gnu_123.so.12`) or IBM's MPI."""
 
@@ -46,7 +46,7 @@ _SYSTEM = {"libc", "libm", "libdl", "libpthread", "librt", "libgcc_s", "libstdc+
 
 
 class Elf(NamedTuple):
-    """The facts of an ELF file that determine which libraries it loads."""
+    """Facts about an ELF file that determine which libraries it loads."""
 
     path: str
     bits: int
@@ -74,7 +74,8 @@ def open_regular(path: str) -> BinaryIO:
 
     Raises `OSError` if it cannot be opened, or is not a regular file.
     """
-    # Check before opening, because opening a pipe wakes its writer; and again, because it may be replaced.
+    # Check before opening, because opening a pipe wakes its writer, and afterwards, because the file may be
+    # replaced.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -360,7 +361,7 @@ def which(name: str, path: str | None = None) -> str | None:
 
 
 def locate(soname: str) -> str | None:
-    """The file that the loader would load for a library's name or path, in a program like this one."""
+    """The file that the loader would load for a library's name or path in a program like this Python."""
     if "/" in soname:
         return soname if os.path.isfile(soname) else None
     here = read("/proc/self/exe")

@@ -69,7 +69,7 @@ class Prototype:
 
     @property
     def arguments(self) -> str:
-        """Its parameters' names, for a call."""
+        """Its parameters' names, as arguments for a call."""
         return ", ".join(p.name for p in self.params)
 
 
@@ -108,7 +108,7 @@ def _without_attributes(text: str) -> str:
 
 
 def _closing(text: str, at: int) -> int:
-    """The position after the bracket that closes the one before ``at``."""
+    """The position after the bracket that closes the bracket before ``at``."""
     depth = 1
     while depth and at < len(text):
         depth += {"(": 1, ")": -1}.get(text[at], 0)
@@ -117,7 +117,7 @@ def _closing(text: str, at: int) -> int:
 
 
 def _without_bodies(text: str) -> str:
-    """Replace braces and their content by ends of statements: structs and bodies contain no prototypes."""
+    """Replace braces and their content by semicolons: structs and function bodies contain no prototypes."""
     out, depth = [], 0
     for piece in re.split(r"([{}])", text):
         if piece in "{}" and piece:
@@ -159,7 +159,7 @@ def _parse_param(decl: str, i: int) -> Param:
     return Param(decl, name, (before.strip() + " " + brackets).strip())
 
 
-# Handle conversions move no data; the other functions are cheaper than recording them.
+# Handle conversions move no data; the other functions take less time than recording them would.
 _NOT_WRAPPED = re.compile(
     r"^MPI_(T_\w+|\w+_(c2f|f2c|c2f08|f082c|f2f08|f082f|toint|fromint)|Aint_\w+|Wtime|Wtick)$"
 )
@@ -207,22 +207,22 @@ class Row:
 
 @dataclass(frozen=True)
 class Timing:
-    """Whether a call is timed by sampling (`is_light`), and the parameter that tells if it had an effect."""
+    """Whether a call is timed by sampling (`is_light`), and the parameter that shows if it had an effect."""
 
     is_light: bool = False
     flag: str = ""
 
     is_local: bool = False
-    """Whether the call only looks up something, so that it can be counted without a frame on the stack."""
+    """Whether the call only looks something up, so that it can be counted without a frame on the stack."""
 
     def enter(self, call: str, site: str, stack: str) -> str:
-        """Call of the hook at the begin."""
+        """The call of the hook at the start of the MPI call."""
         if self.is_light:
             return f"mc_enter_light(&mc_f, {call}, {site}, {stack})"
         return f"mc_enter(&mc_f, {call}, {site})"
 
     def happened(self, flag_type: str = "int") -> str:
-        """A C condition: the call succeeded and had an effect, according to the parameter `flag`."""
+        """A C condition that is true if the call succeeded and, by the parameter `flag`, had an effect."""
         # a count may be MPI_UNDEFINED, which is negative; a true LOGICAL may be -1
         sign = ">" if "count" in self.flag else "!="
         return f"mc_rc == MPI_SUCCESS && *(const {flag_type} *){self.flag} {sign} 0"
@@ -269,7 +269,7 @@ class Calls:
         return Timing(is_light, is_local=is_light and is_plain)
 
     def kind(self, name: str) -> str:
-        """The kind of a call, for people: "send", "collective", ...; "other" if the table has none."""
+        """The kind of a call, to be displayed: "send", "collective", ...; "other" if the table has none."""
         base = base_name(name).removesuffix("_c")
         return next((kind for kind, pattern in self.kinds.items() if pattern.search(base)), "other")
 
@@ -297,13 +297,13 @@ def load_calls(path: Path) -> Calls:
 
 
 def wrapped(prototypes: Iterable[Prototype], calls: Calls) -> list[Prototype]:
-    """Those of ``prototypes`` that get a wrapper."""
+    """The functions in ``prototypes`` that get a wrapper."""
     return [p for p in prototypes if p.returns == "int" and not _is_left_alone(p, calls)]
 
 
 def _is_left_alone(p: Prototype, calls: Calls) -> bool:
     if p.name.startswith("MPIX_") and not any(q.is_comm for q in p.params):
-        return True  # questions about the library, which programs also ask of the loader
+        return True  # queries of the library, whose functions programs also look up in the loader
     return bool(_NOT_WRAPPED.match(p.name) or calls.unwrapped.match(base_name(p.name)))
 
 
@@ -315,7 +315,7 @@ def removed_prototypes(calls: Calls, abi: str, present: Iterable[Prototype]) -> 
 
 
 def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> list[Prototype]:
-    """Functions with large counts from another MPI's header whose types this MPI's header has."""
+    """Functions with large counts from another MPI's header, if this MPI's header has all of their types."""
     names = {p.name for p in present}
     types = {word for p in present for word in re.findall(r"MPI_\w+", p.decl)}
 
@@ -326,7 +326,7 @@ def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> l
 
 
 def helpers(prototypes: Iterable[Prototype], abi: str) -> list[Prototype]:
-    """Functions that wrappers call but that are not wrapped; outside Open MPI conversions are macros."""
+    """Functions that wrappers call but that are not wrapped; only in Open MPI are conversions functions."""
     names = {*_HELPERS, *(_CONVERSIONS if abi == "openmpi" else ())}
     return [p for p in prototypes if p.name in names]
 
@@ -375,7 +375,7 @@ def is_persistent(name: str) -> bool:
 
 
 def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
-    """Statements that drop the data on a handle before it is freed, also inside callbacks of MPI."""
+    """Statements that drop the data about a handle before it is freed, even inside callbacks of MPI."""
     if not row.forget:
         return []
     pointers = [params[int(arg.partition(":")[2])].name for arg in row.args]
@@ -384,7 +384,7 @@ def forget_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> 
 
 
 def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> list[str]:
-    """Statements before the call that read a handle before the call replaces it."""
+    """Statements that read a handle before the call replaces it."""
     if not row.first:
         return []
     pointer = params[int(row.args[0].partition(":")[2])].name
@@ -393,7 +393,7 @@ def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> l
 
 
 def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
-    """Statements that record the bytes that a call moved; ``is_kept``: each time its request is started."""
+    """Statements that record the bytes that a call moved; ``is_kept``: at each start of its request."""
     used = operands[1:] if row.first else operands
     kept = ", .is_kept = 1" if is_kept else ""
     end = [f"        mc_request_began(&mc_v, {request});"] if request else []
@@ -426,7 +426,7 @@ def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
 
 
 def is_ignored(status: str) -> str:
-    """A C condition: the program ignores the status."""
+    """A C condition that is true if the program ignores the status."""
     return f"{status} == MPI_STATUS_IGNORE || {status} == MPI_STATUSES_IGNORE"
 
 
@@ -443,7 +443,7 @@ def completion_end(row: Row, flag: str, number: str, indices: str, base: str) ->
 def completion_lines(
     row: Row, params: Sequence[Param], call: Sequence[str], timing: Timing, is_fortran: bool = False
 ) -> list[str]:
-    """A completion call, ``call``, and the record of ended requests; the shim replaces ignored statuses."""
+    """A completion call, ``call``, and statements that record ended requests and replace ignored statuses."""
     at = completion_params(row, params)
     status, c_type = at["status"], "MPI_Fint" if is_fortran else "int"
     count = at.get("count", "1")
@@ -463,7 +463,7 @@ def completion_lines(
 
 
 def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
-    """Statements of the call that ends recording."""
+    """Statements around the call that ends recording, MPI_Finalize or MPI_Session_finalize."""
     return [
         "    mc_leave(&mc_f, 0, 0);",
         f"    {row.before}({', '.join(operands)});",
@@ -477,7 +477,7 @@ def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
 def end_lines(
     row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
 ) -> list[str]:
-    """Statements after the call; ``request``: the request that it made, ``is_kept``: a persistent one."""
+    """Statements after the call; ``request``: the request that it created; ``is_kept``: it is persistent."""
     hook = ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     after = hook if row.after else []
     if not row.volume and not row.first:
@@ -489,7 +489,8 @@ def end_lines(
 def quick_lines(p: Prototype, row: Row, timing: Timing, real: str, swaps: list[str]) -> list[str]:
     """The exported function with a fast path, followed by the head of its general part.
 
-    The general part is a function of its own, because it needs much stack. Empty if all calls need it.
+    The general part is a function of its own, because it needs much stack. Empty if every call needs the
+    general part.
     """
     if timing.is_local:
         way = [f"    if (mc_count(MC_CALL_{p.name}, {SITE}))", f"        return {real};"]
@@ -700,8 +701,8 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
     """The PMPI function of a wrapper.
 
     Calls are recorded if they come from a tool loaded before mpicoloc. They are not recorded inside a
-    wrapper, where tools loaded after mpicoloc call, nor from MPI's own libraries: Fortran interfaces look up
-    things before the program's call.
+    wrapper, where tools loaded after mpicoloc call, nor from MPI's own libraries: Fortran interfaces make
+    look-ups before the program's call.
     """
     if p.is_variadic:
         return []
@@ -714,7 +715,7 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
         f"        return {own}({p.arguments});",
         f"    if (!MC_HAVE({p.name}))",
         "        return mc_missing();",
-        # the library itself needs attributes of the real world
+        # the MPI library itself needs the attributes of the real world
         *(_swap_worlds(p, row) if row.world == "" else []),
         f"    int mc_rc = MC_POINTER(mc_real.p_{p.name})({p.arguments});",
         # a tool reads its rank as soon as MPI has begun
@@ -726,7 +727,7 @@ def _emit_profiling(p: Prototype, row: Row) -> list[str]:
 
 
 def _take_arguments(p: Prototype) -> list[str]:
-    """Statements of MPI_Pcontrol, the only variadic function."""
+    """Statements that pass on the arguments of MPI_Pcontrol, the only variadic function."""
     if not p.is_variadic:
         return []
     level = p.params[-1].name
@@ -741,7 +742,7 @@ def _swap_worlds(p: Prototype, row: Row) -> list[str]:
 
 
 def _emit_head(p: Prototype, row: Row, timing: Timing, real: str) -> list[str]:
-    """The beginning of the wrapper, up to its general part."""
+    """The beginning of the wrapper, up to its general part (see `quick_lines`)."""
     quick = quick_lines(p, row, timing, real, _swap_worlds(p, row))
     plain = [f"MC_EXPORT int {p.name}({p.decl})", "{", f"    void *mc_site = {SITE};"]
     return quick or [*plain, *[f"    const char *mc_stack = {STACK};"] * timing.is_light]

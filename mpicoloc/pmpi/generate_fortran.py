@@ -1,13 +1,13 @@
 """Fortran wrappers, derived from the C prototypes.
 
-Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; neither passes
-through the C symbols that the shim replaces. From Open MPI 6 on, functions of ``use mpi_f08`` with choice
+Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; none of these
+calls uses the C symbols that the shim replaces. From Open MPI 6 on, functions of ``use mpi_f08`` with choice
 buffers take these as descriptors, and are called ``mpi_x_f08ts_``. MPICH: Fortran calls the C symbols, except
 for functions of ``use mpi_f08`` without a choice buffer: these call PMPI, so only they are wrapped.
 
-All arguments are addresses; ``ierror`` is the last one and optional in f08; lengths of strings follow by
-value. The wrappers call the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and callbacks keep
-their Fortran meaning.
+All arguments are addresses; ``ierror`` is the last one and optional in f08; lengths of strings are passed
+last, by value. The wrappers call the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and
+callbacks keep their Fortran meaning.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
         prefix = p.name.lower().removesuffix(base.lower())
         f08 = f"{prefix}{base.removesuffix('_c').lower()}_f08_" + "large_" * base.endswith("_c")
         if abi == "mpich":
-            # MPICH's f08 functions with buffers have other names (_f08ts_) and call C
+            # MPICH's f08 functions with buffers have other names (_f08ts_) and call the C symbols
             profiling = f"p{prefix[:-1]}r_{f08.removeprefix(prefix)}"
             parts += [_emit(p, f08, profiling, calls)] if not _has_buffer(p, calls) else []
             continue
@@ -70,7 +70,7 @@ def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str
 
 
 def _has_buffer(p: Prototype, calls: Calls) -> bool:
-    """Whether a function moves data from or to a buffer among its arguments."""
+    """Whether a function moves data to or from a buffer that is one of its arguments."""
     return bool(calls.row(p.name).volume) and any("void" in q.type for q in p.params)
 
 

@@ -15,7 +15,7 @@ from mpicoloc.pmpi import contract
 from mpicoloc.pmpi.contract import ffi, lib
 
 KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000
-"""Time to wait for the keeper's agent before this process becomes the agent, ns; and length of a wait."""
+"""Time to wait for the keeper's agent before this process becomes the agent, ns; length of one such wait."""
 
 
 class Common(NamedTuple):
@@ -34,7 +34,7 @@ class Common(NamedTuple):
 
 
 class Agent:
-    """A view of the keeper's node agent, or that agent itself (csrc/agent/), driven by the coordinator."""
+    """A view of the keeper's node agent, or the node agent itself (csrc/agent/) in the coordinator."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
@@ -47,7 +47,7 @@ class Agent:
         return int(lib.mc_agent_run(self._handle, step_ns, n_steps))
 
     def ranks(self) -> tuple[int, int, int]:
-        """Numbers of this job's ranks on this node: ever seen, alive, finalizing."""
+        """Numbers of this job's ranks on this node: seen so far, alive, finalizing."""
         n = ffi.new("int[3]")
         lib.mc_agent_ranks(self._handle, n, n + 1, n + 2)
         return n[0], n[1], n[2]
@@ -79,7 +79,7 @@ class Agent:
         lib.mc_common_ask(self._handle, i, t0_ns, t1_ns, bubble)
 
     def decide(self, i: int, is_firm: bool, has_bubble: bool) -> None:
-        """Set whether shutter `i`, which `ask` proposed, and its bubble take place: on all nodes or none."""
+        """Set whether shutter `i`, which `ask` proposed, and its bubble take place, on all nodes or none."""
         lib.mc_common_decide(self._handle, i, is_firm, has_bubble)
 
     def confirm(self, i: int, verdict: int) -> None:
@@ -94,14 +94,14 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
     Raises `EnvironmentFault` if the board or the node file cannot be opened.
     """
     out = ffi.new("mc_agent **")
-    # A keeper, if there is one, runs the agent: the kernel wakes it sooner, as it is in its own session.
+    # The keeper's agent is preferred: it has its own session, so the kernel wakes it sooner.
     status = lib.MC_E_GONE
     deadline_ns = time.monotonic_ns() + KEEPER_WITHIN_NS
     while status == lib.MC_E_GONE and time.monotonic_ns() < deadline_ns:
         status = lib.mc_agent_watch(out, key.encode(), KEEPER_STEP_NS)
         heads = contract.segment_heads(key)
         if status == lib.MC_E_GONE and not heads:
-            yield None  # an agent started now would make a node file that no process removes
+            yield None  # an agent started now would create a node file that no process removes
             return
         # A keeper that starts after the job's end runs no agent.
         if all(head.state == lib.MC_RANK_FINALIZING for head in heads):
@@ -112,7 +112,9 @@ def open_agent(key: str, job_id: str) -> Iterator[Agent | None]:
         if status == lib.MC_E_GONE:  # the keeper's agent has just started
             status = lib.mc_agent_watch(out, key.encode(), KEEPER_WITHIN_NS)
     if status != lib.MC_OK:
-        raise EnvironmentFault(f"node agent of {job_id} cannot start (status {status}): see `mpicoloc check`")
+        raise EnvironmentFault(
+            f"the node agent of job {job_id} cannot start (status {status}): see `mpicoloc check`"
+        )
     try:
         yield Agent(out[0])
     finally:

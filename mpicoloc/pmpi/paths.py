@@ -60,8 +60,8 @@ def find_shim(abi: str) -> str | None:
 def listed(path: str) -> str:
     """The path of a file in a form that LD_PRELOAD and LD_LIBRARY_PATH can hold.
 
-    Blanks and colons separate paths there, so a folder with one in its name is reached through a link in the
-    folder for temporary files. Raises `EnvironmentFault` if the link cannot be made.
+    There, blanks and colons separate paths, so a folder whose name contains one is reached through a link in
+    the folder for temporary files. Raises `EnvironmentFault` if the link cannot be made.
     """
     if not _SEPARATORS & set(path):
         return path
@@ -81,7 +81,7 @@ def listed(path: str) -> str:
 
 
 def _is_link(link: str, folder: str) -> bool:
-    """Make a link unless it exists; returns whether it is this user's and leads to the folder."""
+    """Make a link unless it exists; returns whether the link is this user's and leads to the folder."""
     try:
         os.symlink(folder, link)
     except OSError:
@@ -98,7 +98,8 @@ def writable_lib_dir() -> str:
 
 
 def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
-    """The first of the wanted files that other users cannot reach, and the barrier; None if there is none.
+    """The first of the wanted files that other users cannot reach, and its barrier; None if all are
+    reachable.
 
     The barrier is the file itself or a folder above it that is closed to others, and whose access list opens
     it to no user or group.
@@ -116,7 +117,7 @@ def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
 
 
 def closed_to_jobs(files: Iterable[str] = ()) -> str | None:
-    """A sentence if other users, whose jobs must, cannot run this Python or load this package; else None."""
+    """A sentence if other users' jobs cannot run this Python or load this package; else None."""
     import importlib.util  # not at the top: every rank would wait for it
 
     numpy = importlib.util.find_spec("numpy")

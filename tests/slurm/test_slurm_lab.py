@@ -55,7 +55,7 @@ def in_space(space):
     [
         ({"n_nodes": 17}, "1 to 16"),
         ({"n_nodes": 1, "n_cpus": 0}, "1 to 1024"),
-        ({"n_nodes": 1, "memory_mib": 0}, "0 MiB of memory"),
+        ({"n_nodes": 1, "memory_mib": 0}, "MiB of memory, got 0"),
         ({"name": "../etc", "n_nodes": 1}, "small letters"),
     ],
 )

@@ -176,10 +176,10 @@ def test_a_sweep_has_partitions_but_no_page(capsys, folder):
     alone = answer(capsys, "jobs.sacct", *TREE, "--order", "fcfs", "--partitions", "parts.conf")
     assert rows[0]["wait_mean_s"] == alone["wait_mean_s"]
     code, line = refused(capsys, *words, "--out", "other", "--page", "plan.html")
-    assert code == 2 and "--page applies to one simulation, and --sweep makes several" in line
+    assert code == 2 and "--page applies to a single simulation, but --sweep makes several" in line
     (folder / "more.sacct").write_text("\n".join([HEADER, *ROWS]))
     code, line = refused(capsys, "jobs.sacct", "more.sacct", *TREE, "--out", "other", "--page", "plan.html")
-    assert code == 2 and "--page applies to one simulation, and more than one LOG makes several" in line
+    assert code == 2 and "--page applies to a single simulation, but more than one LOG makes several" in line
 
 
 def test_a_machine_of_another_size_than_the_logs_is_told(capsys):

@@ -226,7 +226,7 @@ def test_what_fails_on_one_node_ends_the_agreement_and_hangs_nobody(capfd, name,
     broken = type("Broken", (Agent,), {name: property(fail) if name == "common" else fail})
     agents[rank] = broken()
     live(agents, 30.0)
-    assert capfd.readouterr().err.count("no more shutters: OverflowError: too large") == 1
+    assert capfd.readouterr().err.count("no more shutters because of an error: OverflowError: too large") == 1
 
 
 def test_without_an_agent_on_one_node_there_is_no_agreement():

@@ -197,7 +197,7 @@ def test_a_name_without_a_host_is_no_command(capsys):
 
 
 def test_a_tool_that_fails_without_a_word():
-    with pytest.raises(EnvironmentFault, match="false refused: exit code 1"):
+    with pytest.raises(EnvironmentFault, match="false failed: exit code 1"):
         server._batch("false", None, "")
 
 
@@ -215,14 +215,14 @@ def test_counters_since():
 @pytest.mark.parametrize(
     ("before", "words"),
     [
-        ({}, "no output"),
-        ([], "no output"),
-        ({**COUNTERS, "links": None}, "no output"),
-        ({**COUNTERS, "links": [{"lower": "h0", "upper": "s1-0"}]}, "no output"),
-        ({**COUNTERS, "links": [{**LINK, "up_bytes": "many"}]}, "not an earlier state"),
-        ({**COUNTERS, "links": [{**LINK, "up_bytes": 6}]}, "not an earlier state"),
+        ({}, "not an output"),
+        ([], "not an output"),
+        ({**COUNTERS, "links": None}, "not an output"),
+        ({**COUNTERS, "links": [{"lower": "h0", "upper": "s1-0"}]}, "not an output"),
+        ({**COUNTERS, "links": [{**LINK, "up_bytes": "many"}]}, "not the totals at an earlier time"),
+        ({**COUNTERS, "links": [{**LINK, "up_bytes": 6}]}, "not the totals at an earlier time"),
         (control.since(COUNTERS, COUNTERS), "without --since"),
-        ({**COUNTERS, "began_unix_s": 1.0}, "an earlier one of this name"),
+        ({**COUNTERS, "began_unix_s": 1.0}, "an earlier lab of this name"),
         ({**COUNTERS, "links": []}, "of another lab"),
     ],
 )

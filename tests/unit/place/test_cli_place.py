@@ -130,20 +130,20 @@ def test_the_table_names_jobs_and_nodes(folder, capsys):
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--nodes", "7"), 3, "the jobs need 16 slots, and 7 nodes with 2 each have 14"),
-        (("--nodes", "3"), 3, "job 'a' needs 4 nodes, there are 3"),
-        ((), 2, "give --nodes N, or --hosts"),
+        (("--nodes", "7"), 3, "the jobs need 16 slots, but 7 nodes with 2 slots each have 14"),
+        (("--nodes", "3"), 3, "job 'a' needs 4 nodes, but there are 3"),
+        ((), 2, "give either --nodes N or --hosts"),
         (("--nodes", "0"), 2, "--nodes must be a whole number of at least 1"),
         (("--hosts", "n[0-6],n3"), 2, "--hosts names n3 twice"),
-        (("--nodes", "8", "--objective", "best"), 2, "no objective 'best'"),
+        (("--nodes", "8", "--objective", "best"), 2, "unknown objective 'best'"),
         (("--nodes", "8", "--apart", "a"), 2, "--apart 'a' must name two jobs"),
-        (("--nodes", "8", "--apart", "a,x"), 2, "constraints name job 'x'"),
-        (("--nodes", "8", "--at-most", "a"), 2, "--at-most 'a' is not JOB=X"),
+        (("--nodes", "8", "--apart", "a,x"), 2, "a constraint names job 'x'"),
+        (("--nodes", "8", "--at-most", "a"), 2, "--at-most 'a' must have the form JOB=X"),
         (("--nodes", "8", "--at-most", "a=0.5"), 2, "slowdown of job 'a' must be at least 1, got 0.5"),
-        (("--nodes", "8", "--at-most", "a=1", "--at-most", "b=1"), 3, "no placement keeps all constraints"),
-        (("--nodes", "8", "--whole", "a"), 2, "take 4, the others at least 6 more, and there are 8"),
+        (("--nodes", "8", "--at-most", "a=1", "--at-most", "b=1"), 3, "no placement meets all constraints"),
+        (("--nodes", "8", "--whole", "a"), 2, "and the others at least 6 more, but there are 8"),
         (("--nodes", "8", "--files", "x"), 2, "--files needs the names of the nodes"),
-        (("--nodes", "8", "--slowdowns", "pairs.csv"), 2, "give --curves FILE, or --slowdowns FILE"),
+        (("--nodes", "8", "--slowdowns", "pairs.csv"), 2, "give either --curves FILE or --slowdowns FILE"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_told_in_one_line(folder, capsys, words, code, told):
@@ -154,7 +154,7 @@ def test_what_cannot_be_done_is_told_in_one_line(folder, capsys, words, code, to
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--slowdowns", "pairs.csv", "--propagation", "m.csv"), 2, "--propagation goes with --curves"),
+        (("--slowdowns", "pairs.csv", "--propagation", "m.csv"), 2, "--propagation needs --curves"),
         (("--curves", "endless.csv"), 3, "row 1: score must be a finite number, got 'inf'"),
         (("--curves", "curves.csv", "--files", "x", "--ranks-per-node", "0"), 2, "--ranks-per-node must be"),
     ],

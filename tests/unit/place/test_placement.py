@@ -148,7 +148,7 @@ def test_jobs_apart_whole_nodes_and_limits_are_kept():
 def test_constraints_that_nothing_keeps_are_told():
     requests, known = placements.jobs([4, 4, 4, 4], 4), placements.model(4)
     asked = Constraints(at_most=dict.fromkeys(("j0", "j1", "j2", "j3"), 1.0))
-    with pytest.raises(DataError, match="no placement keeps all constraints: the best one breaks"):
+    with pytest.raises(DataError, match="no placement meets all constraints: the best one breaks"):
         place(
             lambda end: anneal.of_bubbles(requests, 8, 2, known, constraints=asked, end=end),
             np.random.default_rng(0),
@@ -158,15 +158,21 @@ def test_constraints_that_nothing_keeps_are_told():
 @pytest.mark.parametrize(
     ("sizes", "nodes", "asked", "error", "words"),
     [
-        ([9], 8, {}, DataError, "job 'j0' needs 9 nodes, there are 8"),
-        ([8, 8, 1], 8, {}, DataError, "the jobs need 17 slots, and 8 nodes with 2 each have 16"),
+        ([9], 8, {}, DataError, "job 'j0' needs 9 nodes, but there are 8"),
+        ([8, 8, 1], 8, {}, DataError, "the jobs need 17 slots, but 8 nodes with 2 slots each have 16"),
         ([], 8, {}, UsageError, "no job to place"),
         ([1], 0, {}, UsageError, "needs nodes and slots >= 1"),
         ([5, 4], 8, {"apart": (("j0", "j1"),)}, UsageError, "cannot be kept apart: they need 5 and 4 nodes"),
         ([1, 1], 8, {"apart": (("j0", "j0"),)}, UsageError, "cannot be kept apart from itself"),
-        ([1, 1], 8, {"whole": ("x",)}, UsageError, "constraints name job 'x'"),
+        ([1, 1], 8, {"whole": ("x",)}, UsageError, "a constraint names job 'x'"),
         ([1, 1], 8, {"at_most": {"j0": 0.9}}, UsageError, "must be at least 1, got 0.9"),
-        ([5, 4], 8, {"whole": ("j0",)}, UsageError, "take 5, the others at least 4 more, and there are 8"),
+        (
+            [5, 4],
+            8,
+            {"whole": ("j0",)},
+            UsageError,
+            "take 5 nodes, and the others at least 4 more, but there are 8",
+        ),
     ],
 )
 def test_what_cannot_be_placed_is_refused_in_one_line(sizes, nodes, asked, error, words):
