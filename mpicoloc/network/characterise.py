@@ -174,7 +174,10 @@ def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characteris
     together = len(jobs) > 1 and n_ways == 1
     notes = list(network.fabric.notes)
     if len(jobs) > 1 and not together:
-        notes.append(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
+        notes.append(
+            f"each job has {n_ways} combinations of placement and slimming: give only one to see which links "
+            "jobs share"
+        )
     cases: list[Case] = []
     names = names_apart([job.profile.job.id for job in jobs])
     for job, name in zip(jobs, names, strict=True):
@@ -218,8 +221,8 @@ def _check_apart(fabric: Fabric, others: Sequence[Case], case: Case) -> None:
         if len(both):
             name = fabric.host_names[both[0]] if fabric.host_names else str(both[0])
             raise UsageError(
-                f"jobs {other.job.id} and {case.job.id} both have ranks on host {name}: links are shared by "
-                "jobs on hosts of their own; give --placement for each profile, like F1 or RF on free hosts"
+                f"jobs {other.job.id} and {case.job.id} both have ranks on host {name}: sharing of links "
+                "is estimated only for jobs on separate hosts; give each profile a --placement, like F1 or RF"
             )
 
 

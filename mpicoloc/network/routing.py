@@ -135,8 +135,8 @@ def check_links(topology: Levelled) -> list[int]:
     sizes = [topology.n_links(level) for level in range(topology.height)]
     if sum(sizes) > MAX_LINKS:
         raise DataError(
-            f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to load each: "
-            "correct its numbers"
+            f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to compute "
+            "their loads; correct the numbers of the topology"
         )
     return sizes
 

@@ -81,7 +81,7 @@ def windows(
     if not (window_s > 0 and math.isfinite(window_s)):
         raise DataError(f"windows: the length must be above 0 s, got {window_s}")
     if len(messages.src) and int(max(messages.src.max(), messages.dst.max())) >= placement.n_ranks:
-        raise DataError(f"windows: a message names a rank that the placement, of {placement.n_ranks}, lacks")
+        raise DataError(f"windows: a message names a rank outside the placement of {placement.n_ranks} ranks")
     amounts = np.concatenate(
         [_message_bytes_by_level(topology, placement, messages)]
         + [_call_bytes_by_level(topology, placement, timed) for timed in calls]
@@ -93,7 +93,10 @@ def windows(
     first = float(start_s.min()) if len(amounts) else 0.0
     last = float(end_s.max()) if len(amounts) else 0.0
     if (last - first) / window_s >= MAX_WINDOWS:
-        raise DataError(f"windows: {last - first:g} s have more than {MAX_WINDOWS} windows of {window_s:g} s")
+        raise DataError(
+            f"windows: {last - first:g} s have more than {MAX_WINDOWS} windows of {window_s:g} s: "
+            "use longer windows"
+        )
     n_windows = max(1, math.ceil((last - first) / window_s))
     start, end = (start_s - first) / window_s, (end_s - first) / window_s
     rates = [spread(start, end, amounts[:, i], n_windows) for i in range(topology.height)]
@@ -243,7 +246,8 @@ def utilisation(
         rate = None if duration_s is None else float(sent[level]) / duration_s
         if rate is not None and not math.isfinite(rate):
             raise DataError(
-                f"utilisation: {sent[level]:g} bytes in {duration_s} s are no rate: correct the duration"
+                f"utilisation: {sent[level]:g} bytes in {duration_s} s give no finite rate: correct the "
+                "duration"
             )
         fraction = None if rate is None else (rate / float(available[level]) if available[level] else 0.0)
         rows.append(NetworkLevel(level, float(sent[level]), rate, float(available[level]), fraction))
@@ -334,7 +338,7 @@ def _check_sizes(topology: Levelled, placement: Placement, traffic: Rounds) -> N
     check_placement(topology, placement)
     if traffic.n_ranks != placement.n_ranks:
         raise DataError(
-            f"the placement has hosts for {placement.n_ranks} ranks, the job has {traffic.n_ranks}"
+            f"the placement has hosts for {placement.n_ranks} ranks, but the job has {traffic.n_ranks}"
         )
 
 
@@ -388,7 +392,9 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
     """
     below = int(np.prod(m, dtype=np.int64))
     if not 1 <= fragment <= min(n_hosts, below):
-        raise DataError(f"sharing: a fragment must be in [1, {min(n_hosts, below)}] hosts, got {fragment}")
+        raise DataError(
+            f"sharing: the hosts of a fragment must be in [1, {min(n_hosts, below)}], got {fragment}"
+        )
     return n_hosts / fragment * (below - fragment)
 
 

@@ -277,7 +277,10 @@ def cost_of(partner: Ints, weights: Floats, alone: Floats) -> float:
 def checked(weights: ArrayLike, alone: ArrayLike) -> tuple[Floats, Floats]:
     """Weights and costs as arrays, if they meet the requirements of `match`."""
     if np.size(alone) > MAX_VERTICES:
-        raise DataError(f"matching of {np.size(alone):,}, at most {MAX_VERTICES:,} fit: match parts of them")
+        raise DataError(
+            f"matching: {np.size(alone):,} vertices exceed the limit of {MAX_VERTICES:,}: match them in "
+            "parts"
+        )
     weights = np.array(weights, np.float64, ndmin=2)
     alone = np.array(alone, np.float64, ndmin=1)
     n = len(alone)
@@ -291,7 +294,7 @@ def checked(weights: ArrayLike, alone: ArrayLike) -> tuple[Floats, Floats]:
             where = tuple(int(i) for i in np.argwhere(wrong)[0])
             raise DataError(f"matching: the {name} at {where} is {numbers[where]}; need a number >= 0")
     if not np.array_equal(weights, weights.T):
-        raise DataError("matching: weights are not symmetric; take the larger of both directions")
+        raise DataError("matching: weights are not symmetric; use the larger weight of the two directions")
     return weights, alone
 
 

@@ -100,7 +100,7 @@ def read_file(path: str) -> Campaign:
         raise DataError(f"{path} is not TOML: {error}") from None
     known = {"rounds", "places", "programs"}
     if unknown := sorted(set(told) - known):
-        raise DataError(f"{path}: unknown key {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        raise DataError(f"{path}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(known))}")
     tables = told.get("programs")
     if not isinstance(tables, dict) or not 0 < len(tables) <= MAX_PROGRAMS:
         raise DataError(f"{path}: needs 1 to {MAX_PROGRAMS} tables [programs.NAME]")
@@ -129,7 +129,7 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
     what = f"programs.{name}"
     if not name or "/" in name or name.startswith("."):
         raise DataError(
-            f"{path}: {what}: a name becomes part of file names: write it without / and leading dot"
+            f"{path}: {what}: the name becomes part of file names: it must not contain / or begin with a dot"
         )
     command = told.pop("command", None)
     argv = shlex.split(command) if isinstance(command, str) else command
@@ -144,7 +144,9 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
     if folder is not None:
         folder = os.path.join(base, _checked(path, f"{what}.folder", folder, str))
         if not os.path.isdir(folder):
-            raise DataError(f"{path}: {what}.folder: there is no folder {folder}")
+            raise DataError(
+                f"{path}: {what}.folder: there is no folder {folder}: create it, or correct the path"
+            )
     env = _checked(path, f"{what}.env", told.pop("env", {}), dict, str)
     args = _checked(path, f"{what}.mpirun_args", told.pop("mpirun_args", []), list, str)
     limit_s = float(_checked(path, f"{what}.limit_s", told.pop("limit_s", int(LIMIT_S)), int))
@@ -162,7 +164,9 @@ def _places(path: str, told: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
         raise DataError(f"{path}: places must be two lists of processors, got {told!r}")
     for cpu in itertools.chain(*lists):
         if _checked(path, "places", cpu, int) not in usable:
-            raise DataError(f"{path}: places: processor {cpu} is not among {usable}, those of this process")
+            raise DataError(
+                f"{path}: places: processor {cpu} is not among the processors of this process, {usable}"
+            )
     return tuple(lists[0]), tuple(lists[1])
 
 
@@ -195,7 +199,9 @@ def experiments(
     """
     for name in names:
         if name not in campaign.programs:
-            raise UsageError(f"no program {name!r} in the campaign; there are {', '.join(campaign.programs)}")
+            raise UsageError(
+                f"no program {name!r} in the campaign; its programs are {', '.join(campaign.programs)}"
+            )
     pairs = list(itertools.combinations_with_replacement(names, 2))
     if n_pairs is not None and n_pairs < len(pairs):
         pairs = [pairs[i] for i in sorted(rng.choice(len(pairs), n_pairs, replace=False))]
@@ -315,7 +321,7 @@ class Corun:
             beside = f" beside {others[0]}" if others else ""
             limit_s = self.programs[i].limit_s
             raise DataError(
-                f"{run.program}{beside} still runs after {limit_s:g} s, its limit_s, and was ended"
+                f"{run.program}{beside} was ended because it ran for longer than its limit_s, {limit_s:g} s"
             )
 
     def _launch(self, i: int, scratch: str) -> Run:
@@ -560,7 +566,7 @@ def read(folder: str) -> list[Done]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not text: remove it to make all experiments again") from None
+        raise DataError(f"{path} is not text: remove it to repeat all experiments") from None
     return [_done(path, i, line) for i, line in enumerate(lines[:-1], 1)]
 
 
@@ -570,7 +576,7 @@ def _done(path: str, i_line: int, line: str) -> Done:
         experiment = Experiment(int(told["round"]), tuple(map(str, told["names"])))
         runs = tuple(TimedRun(**run) for run in told["runs"])
         if any(not (run.wall_s > 0 and run.begin_unix_s > 0) for run in runs):
-            raise ValueError("a time that is not above 0")
+            raise ValueError("a time is not above 0")
         digests = {str(k): str(v) for k, v in told["digests"].items()}
         first, second = told["places"]
         places = [[int(cpu) for cpu in place] for place in (first, second)]
@@ -601,13 +607,13 @@ def missing(
         for name, before in each.how.items():
             if before != how[name]:
                 raise DataError(
-                    f"runs in this folder were made with {name} {before}, and not {how[name]}: "
+                    f"earlier runs in this folder were made with {name} {before}, not {how[name]}: "
                     "give another folder with --out"
                 )
         for name, digest in each.digests.items():
             if what := name in now and changes(digest, now[name], campaign.programs[name]):
                 raise DataError(
-                    f"program {name!r} was changed since it was run in this folder ({' and '.join(what)}): "
+                    f"program {name!r} has changed since its runs in this folder ({' and '.join(what)}): "
                     "give it another name, or another folder with --out"
                 )
         made.add((each.experiment.i_round, tuple(sorted(each.experiment.names))))
@@ -733,7 +739,7 @@ def _timed(run: Run, folder: str, own: Sequence[str]) -> TimedRun | None:
     job, where = profile.job, os.path.relpath(run.profile, folder)
     is_whole = run.code == 0 and not profile.partial
     if run.code == 0 and profile.partial:
-        raise DataError(f"{run.program}: its profile {run.profile} is partial, so its time is not known")
+        raise DataError(f"{run.program}: the profile {run.profile} is partial, so the run time is unknown")
     stranger = _stranger(profile, own)
     if stranger is not None:
         raise DataError(
@@ -767,12 +773,12 @@ def complete(
     with _ended_by_signals(), alone_in(folder) as ended:
         if ended is None:
             messages.trouble(
-                f"the file system of {folder} has no file locks: make sure that no other campaign runs "
-                "there; processes left by a killed campaign are not ended"
+                f"the file system of {folder} has no file locks, so processes of a killed campaign "
+                "were not looked for: make sure that nothing else runs in this folder"
             )
         elif ended:
             messages.trouble(
-                f"a campaign was killed here; the processes that it left running were ended ({len(ended)})"
+                f"a campaign in this folder was killed; its remaining processes ({len(ended)}) were ended"
             )
         done = read(folder)
         todo = missing(plan, wanted, done, env)
@@ -811,7 +817,7 @@ class _Progress:
         """Announce the experiments to make."""
         places = " and ".join(",".join(map(str, place)) for place in plan.places)
         messages.note(
-            f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}"
+            f"{len(self.left)} of {n_wanted} experiments remain, on processors {places}{self._time()}"
         )
 
     def add(self, experiment: Experiment, found: Done | MpicolocError) -> None:
@@ -848,7 +854,8 @@ def short_programs(done: Iterable[Done]) -> list[str]:
     for run in (run for each in done if each.experiment.kind == "solo" for run in each.runs if run.is_whole):
         alone[run.program] = max(run.wall_s, alone.get(run.program, 0.0))
     return [
-        f"{name} takes {wall_s:.2f} s alone: give it {_GOOD_S / max(wall_s, 1e-3):.0f} times as much work"
+        f"{name} takes {wall_s:.2f} s alone, which is too short: give it {_GOOD_S / max(wall_s, 1e-3):.0f} "
+        "times as much work"
         for name, wall_s in sorted(alone.items())
         if wall_s < _SHORT_S
     ]

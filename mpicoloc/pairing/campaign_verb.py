@@ -28,7 +28,7 @@ from mpicoloc import messages
 from mpicoloc.cli.arguments import count, whole
 
 _WHY_UNKNOWN = (
-    "needs runs alone that ended, one program run twice, and runs that last long beside their start and end"
+    "a slowdown needs complete runs alone, some program run twice, and runs much longer than their start-up"
 )
 
 

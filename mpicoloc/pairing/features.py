@@ -436,7 +436,9 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     found = [run_of(run) if isinstance(run, Profile) else run for run in runs]
     whole = [run for run in found if not run.partial and run.solo_s > 0]
     if not whole:
-        raise DataError(f"none of {len(runs)} profiles is of a run that came to its end; run the job once")
+        raise DataError(
+            f"none of the {len(runs)} profiles is of a complete run; let the job run to its end once"
+        )
     best = max(map(_run_weight, whole))
     counted = [run for run in whole if _run_weight(run) == best]
     last = counted[-1]

@@ -90,7 +90,9 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan, or watch Slurm."""
     if args.watch + (args.release is not None) + (args.jobs is not None) != 1:
-        raise UsageError("give a file of jobs, --watch for those of Slurm, or --release to undo its pairs")
+        raise UsageError(
+            "give a file of jobs, --watch to pair the jobs in Slurm, or --release to undo such pairs"
+        )
     if args.release is not None:
         return _release(args)
     from mpicoloc.pairing.policies import Room, Rules

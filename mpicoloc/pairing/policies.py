@@ -132,8 +132,8 @@ class Room:
         too_large = np.flatnonzero(~np.diag(self.fits(queue, [(job,) for job in range(len(queue))])))
         if len(too_large):
             raise DataError(
-                f"job {too_large[0]} does not fit a node of {self.n_cores:g} cores, "
-                f"{self.memory_bytes:g} bytes: leave it out"
+                f"job {too_large[0]} does not fit a node of {self.n_cores:g} cores "
+                f"and {self.memory_bytes:g} bytes of memory: leave it out"
             )
 
     def fits(self, queue: Queue, groups: Sequence[Sequence[int]]) -> Bools:
@@ -287,13 +287,15 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
-            raise UsageError(f"no policy {self.policy!r}; there are {', '.join(POLICIES)}")
+            raise UsageError(f"no policy {self.policy!r}; the policies are {', '.join(POLICIES)}")
         # Jobs that take longer together than one after the other never reduce the total, so a threshold
         # above 1 would have no effect.
         if self.threshold_frac is not None and not 0 < self.threshold_frac <= 1:
             raise UsageError(f"the threshold must be in (0, 1], got {self.threshold_frac}")
         if self.n_per_node < 2:
-            raise UsageError(f"jobs on a node must be >= 2, got {self.n_per_node}; for 1 use the policy fifo")
+            raise UsageError(
+                f"the jobs per node must be >= 2, got {self.n_per_node}; for 1, use the policy fifo"
+            )
         if self.n_per_node > 2 and (self.policy not in ("blossom", "greedy") or self.threshold_frac is None):
             raise UsageError("more than 2 jobs on a node need the policy blossom or greedy, and a threshold")
         if self.prior_slowdown is not None and not 1 <= self.prior_slowdown < np.inf:
@@ -377,13 +379,13 @@ def _notes(found: Plan, n_jobs: int, rules: Rules) -> Iterator[str]:
     if n_jobs > WINDOW:
         yield (
             f"{n_jobs:,} jobs, planned in parts of {WINDOW:,} in order of arrival: no pair crosses parts, "
-            "and the least possible holds for such plans only"
+            "and 'the least possible' means the least for such plans"
         )
     # False without a proof, because the gap is then NaN.
     if found.gap_frac > rules.tolerance_frac:
         yield (
             f"the plan may take up to {100 * found.gap_frac:.2f} % more than the least possible: "
-            f"a gap within {100 * rules.tolerance_frac:g} % was not proved"
+            f"no proof was found that the gap is at most {100 * rules.tolerance_frac:g} %"
         )
 
 

@@ -81,4 +81,4 @@ def _card(args: argparse.Namespace, model: StoredModel) -> None:
     try:
         terminal.print_model(model, is_json=args.json)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error
+        raise DataError(f"the card of {args.model} is not one that `mpicoloc fit` writes: {error}") from error

@@ -82,7 +82,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         cells.append((i, "slowdown", value, low, high))
         pair = str(row["target"]), str(row["co_runner"])
         if pair in found:
-            raise DataError(f"{path}: {pair[0]} beside {pair[1]} appears twice")
+            raise DataError(f"{path}: the pair {pair[0]} beside {pair[1]} appears twice; keep one row")
         found[pair] = value, low, high
         kinds = str(row.get("target_kind") or ""), str(row.get("co_runner_kind") or "")
         if all(kinds):
@@ -96,7 +96,7 @@ def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
     numbers = {name: number_of(path, i, name, row.get(name)) for name in ("runtime_s", *NUMBERS)}
     name, profile = str(row["id"]), str(row.get("profile") or "")
     if math.isnan(numbers["runtime_s"]) and not profile:
-        raise DataError(f"{path}: row {i} has no runtime_s and no profile with it")
+        raise DataError(f"{path}: row {i} has neither runtime_s nor a profile")
     return WaitingJob(name, str(row.get("program") or name), profile, "", **numbers)
 
 
@@ -123,8 +123,8 @@ def features(paths: Iterable[str], model: StoredModel | None = None) -> dict[str
         machine = model.machine if model else None
         if machine is not None and run.machine is not None and not run.machine.is_like(machine):
             raise DataError(
-                f"{path} was measured on {run.machine}, and the model is of {machine}: "
-                "slowdowns do not carry over to another machine; fit a model there"
+                f"{path} was measured on {run.machine}, but the model is of {machine}: "
+                "slowdowns differ between machines; fit a model for the profile's machine"
             )
     return {path: _features(path, run) for path, run in runs.items()}
 

@@ -125,7 +125,7 @@ def test_each_run_has_its_own_limit(tmp_path):
     places = dict.fromkeys(range(2), tuple(os.sched_getaffinity(0)))
     made = pair_runner.Corun([slow, short], places, str(tmp_path / "profile"), {})
     with pytest.raises(
-        DataError, match=r"slow beside short still runs after 1\.5 s, its limit_s, and was ended"
+        DataError, match=r"slow beside short was ended because it ran for longer than its limit_s, 1\.5 s"
     ):
         made.run()
     assert len(made.runs) > 2

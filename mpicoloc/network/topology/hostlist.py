@@ -50,7 +50,7 @@ def _items(text: str, where: str) -> Iterator[str]:
             yield text[start:i].strip()
             start = i + 1
     if depth:
-        raise DataError(f"{where}: {shown(text)} has a bracket too many or too few: write it like n[0-15]")
+        raise DataError(f"{where}: {shown(text)} has unbalanced brackets: write it like n[0-15]")
     yield text[start:].strip()
 
 
@@ -66,7 +66,7 @@ def _choices(match: re.Match[str], text: str, where: str) -> list[str]:
         first, last = int(low), int(high)
         if last < first or last - first >= MAX_NAMES - len(words):
             raise DataError(
-                f"{where}: range {part} in {shown(text)} must go up, to {MAX_NAMES} names at most"
+                f"{where}: range {part} in {shown(text)} must ascend and have at most {MAX_NAMES} names"
             )
         words.extend(str(number).zfill(len(low)) for number in range(first, last + 1))
     return words

@@ -144,8 +144,8 @@ class Irregular:
             # A host uses its ports in turn for all destinations, so each port must lead to all hosts.
             src, dst = (shown(self.names[host]) for host in (error.src, error.dst))
             raise DataError(
-                f"network: no port of host {src} leads to all hosts, the first not to {dst}: give one plane "
-                "of the network, or mend its cabling"
+                f"network: no port of host {src} leads to all hosts; the first does not lead to {dst}: give "
+                "one plane of the network, or mend the cabling"
             ) from None
 
     @functools.cached_property
@@ -236,8 +236,8 @@ def rates_of_levels(capacity_bps: float | Sequence[float], height: int) -> tuple
     rates = (capacity_bps,) * height if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
     if len(rates) != height:
         raise UsageError(
-            f"{len(rates)} link rates for a network of {height} levels of links: give one per level, "
-            "hosts' links first, or one for all"
+            f"{len(rates)} link rates for a network of {height} levels of links: give one rate per level "
+            "(beginning with the hosts' links), or one rate for all levels"
         )
     return rates
 
@@ -275,7 +275,9 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
     n_hosts = len(graph.hosts)
     n_switches = len(nodes) - n_hosts
     if not 1 <= level.max() <= MAX_HEIGHT:
-        raise DataError(f"network: {level.max()} levels of switches: not in [1, {MAX_HEIGHT}]")
+        raise DataError(
+            f"network: the number of switch levels must be in [1, {MAX_HEIGHT}], got {level.max()}"
+        )
     if n_hosts * n_switches > up_down.MAX_ROUTES:
         raise DataError(
             f"network: an irregular network of {n_switches} switches and {n_hosts} hosts has more than "

@@ -108,7 +108,7 @@ class MPICH:
         if call.name in _CHOICES:
             return _CHOICES[call.name](call)
         if call.name not in ALGORITHMS:
-            raise DataError(f"no algorithms of {call.name!r} in MPICH are known")
+            raise DataError(f"no algorithms of {call.name!r} are known for MPICH")
         return call.name
 
     def is_exchange(self, call: Collective) -> bool:

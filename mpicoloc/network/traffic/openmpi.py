@@ -454,7 +454,8 @@ class OpenMPI:
         """
         if call.name not in ALGORITHMS:
             raise DataError(
-                f"no algorithms of {call.name!r} are known; known are {', '.join(sorted(ALGORITHMS))}"
+                f"no algorithms of {call.name!r} are known; the known collectives are "
+                f"{', '.join(sorted(ALGORITHMS))}"
             )
         table = call.name if call.commutes else f"{call.name}/ordered"
         table = table if table in _TABLES else call.name

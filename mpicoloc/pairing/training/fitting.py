@@ -514,7 +514,7 @@ def problem(training: TrainingSet) -> Problem:
     if len(rows) < MIN_ROWS or n_programs < MIN_PROGRAMS:
         raise DataError(
             f"{len(rows)} slowdowns of {n_programs} programs are too few for a model: need {MIN_ROWS} of "
-            f"{MIN_PROGRAMS}; run `mpicoloc campaign`, or wait for more jobs that shared nodes"
+            f"{MIN_PROGRAMS} programs; run `mpicoloc campaign`, or wait for more jobs that shared nodes"
         )
     names = sorted({name for job in training.jobs for name in job.values})
     features = matrix(training.jobs, names)
@@ -748,7 +748,7 @@ def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) ->
     nested = max(1, round(NESTED_FRAC * n_trials))
     parts = list(leave_program_out(given, _all(given), MAX_PROGRAM_FOLDS, seed))
     if not parts:
-        raise DataError("each program was paired with the others of one only; measure more pairs")
+        raise DataError("leaving out any program leaves no slowdowns to fit; measure more pairs")
     new = [_evaluate(given, kind, train, test, nested, seed, given.mean(train)) for train, test in parts]
     return _Rival(name, tuned(given, kind, _all(given), n_trials, seed), known, new)
 
@@ -822,6 +822,6 @@ def why_baseline(model: FittedModel) -> str | None:
     if first == model.kind:
         return f"the baseline {first!r} has the least cost: {remedy}"
     return (
-        f"{first!r} came first by luck: chosen without the programs left out, models cost no less than "
+        f"{first!r} came first by luck: a model chosen without the left-out programs costs no less than "
         f"{model.kind!r}, which is kept: {remedy}"
     )

@@ -29,7 +29,7 @@ def test_the_rank_after_the_jobs_is_the_coordinator():
 
 
 def test_other_files_are_refused():
-    with pytest.raises(DataError, match="x is not a file"):
+    with pytest.raises(DataError, match="x was not written by"):
         files.read([("x", "E\t0\t1\t80 bytes")], 2)
     with pytest.raises(DataError, match="x, line 2: expected"):
         files.read([("x", HEAD + "E\t0\tone\t80 bytes")], 2)

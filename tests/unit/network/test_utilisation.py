@@ -116,7 +116,7 @@ def test_class_is_that_of_the_most_used_level_above_the_hosts(most, name):
 @pytest.mark.parametrize(
     ("placement", "n_ranks", "duration_s", "words"),
     [
-        (Placement([0, 1]), 3, 1.0, "the placement has hosts for 2 ranks, the job has 3"),
+        (Placement([0, 1]), 3, 1.0, "the placement has hosts for 2 ranks, but the job has 3"),
         (Placement([0, 8]), 2, 1.0, "rank 1 is on host 8"),
         (Placement([0, 1]), 2, 0.0, "must be above 0 s, got 0.0"),
     ],

@@ -278,10 +278,10 @@ def test_other_places_and_another_meter_are_not_mixed(write, tmp_path):
     note(tmp_path, plan, ["a"], env=env)
     done = campaign.read(str(tmp_path))
     assert campaign.missing(plan, wanted, done, env) == []
-    with pytest.raises(DataError, match="made with meter none, and not auto: give another folder with --out"):
+    with pytest.raises(DataError, match="made with meter none, not auto: give another folder with --out"):
         campaign.missing(plan, wanted, done, {"MPICOLOC_METER": "auto"})
     other = dataclasses.replace(plan, places=(plan.places[0], (77,)))
-    with pytest.raises(DataError, match=r"made with places .*, and not .*\[77\]\]"):
+    with pytest.raises(DataError, match=r"made with places .*, not .*\[77\]\]"):
         campaign.missing(other, wanted, done, env)
 
 
@@ -299,7 +299,7 @@ def test_the_time_that_is_left(write, tmp_path):
     assert campaign.expected_s([c], done) == pytest.approx(110 / 3)
     assert campaign.expected_s([], done) == 0
     assert campaign.short_programs(done) == [
-        f"{name} takes 2.00 s alone: give it 15 times as much work" for name in "ab"
+        f"{name} takes 2.00 s alone, which is too short: give it 15 times as much work" for name in "ab"
     ]
 
 

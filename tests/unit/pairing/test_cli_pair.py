@@ -289,5 +289,5 @@ def test_a_profile_that_is_not_there_is_named(folder, capsys):
     (folder / "jobs.csv").write_text("id,profile\n1,gone.h5\n")
     assert main.main(["pair", "jobs.csv"]) == 3
     first, second = capsys.readouterr().err.splitlines()
-    assert "row 2 has no runtime_s and no profile" in first
+    assert "row 2 has neither runtime_s nor a profile" in first
     assert "gone.h5" in second
