@@ -31,11 +31,11 @@ _ADAPTER = "Channel Adapter"
 
 
 def parse(text: str, source: str, fabric: Fabric, wiring: Wiring) -> NDArray[Any]:
-    """The next node from each switch on the way to each host, from forwarding tables.
+    """The next node from each switch towards each host, according to forwarding tables.
 
-    Shapes: result (n_switches, n_hosts). Result: numbers of nodes: hosts first, then the switches of level 1,
-    2, ...; -1 to hosts that do not exist. Raises `DataError` if a switch, host or port is not in the
-    fabric, or a switch has no entry for a host.
+    Shapes: result (n_switches, n_hosts). Result: node numbers, which count hosts first, then the switches of
+    level 1, 2, ...; -1 for hosts that do not exist. Raises `DataError` if a switch, host or port is not in
+    the fabric, or a switch has no entry for a host.
     """
     names = (*fabric.host_names, *(name for row in fabric.switch_names for name in row))
     number = {name: i for i, name in enumerate(names) if name}
@@ -78,11 +78,11 @@ def _check_all_routed(table: NDArray[Any], source: str, fabric: Fabric, names: t
 
 
 _LINE = re.compile(r"([EISR])\t(\d{1,9})\t(\d{1,9})\t(\d{1,18}) bytes\t(\d{1,18}) msgs")
-"""E, I: messages of the program, and of the library; S, R: one-sided, put to and got from the other rank."""
+"""E, I: messages of the program and of the library. S, R: one-sided puts to and gets from the other rank."""
 
 
 def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
-    """Traffic of a job from the files that its ranks wrote.
+    """Traffic of a job from the files that Open MPI's monitoring wrote on its ranks.
 
     Raises `DataError` if a file has another format, or a rank that the job does not have.
     """
@@ -172,7 +172,7 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
 def fabric_of(topology: str | None, link_rate: str | None, up_links: str | None) -> Fabric:
     """The network from a notation or a file.
 
-    Raises `UsageError`, `DataError` if it is missing or malformed.
+    Raises `UsageError` or `DataError` if it is missing or malformed.
     """
     if topology is None:
         raise UsageError(f"--topology is missing: give a notation like '{EXAMPLE}', or a topology file")

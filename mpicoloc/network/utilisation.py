@@ -51,7 +51,7 @@ class Windows:
 
 
 def mean_bytes_in_transit(messages: TimedMessages, duration_s: float) -> float:
-    """Mean over a job's time of the bytes in transit between ranks.
+    """Mean number of bytes in transit between ranks during a job.
 
     Notes
     -----
@@ -201,8 +201,8 @@ def available_bps(
 ) -> NDArray[np.float64]:
     """Bandwidth of the links that leave the job's populated subtrees, bytes/s (Figures 3.4 and 3.5).
 
-    It is 0 on a level that the job does not use: the whole job is in one subtree, and `sent`, its bytes on
-    each level, shows no detours.
+    It is 0 on a level that the job does not use because the whole job is in one subtree and `sent` (the job's
+    bytes on each level) shows no detours.
     """
     check_placement(topology, placement)
     return np.array(
@@ -484,7 +484,7 @@ def sending_hosts(
 
 
 def _exchange_senders(topology: Topology, hosts: Hosts, route: Route) -> NDArray[np.float64]:
-    """Number of hosts that send over each link if each host sends to each other host."""
+    """Number of hosts that send over each link if each host sends to every other host."""
     rows = []
     for level in range(topology.height):
         roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)

@@ -1,7 +1,7 @@
-"""Files of plain values and arrays: a zip of .npy files for `numpy.load`, of which `head` is JSON text.
+"""Files of plain values and arrays: a zip of .npy files for `numpy.load`; one, `head`, is JSON text.
 
-The author of a file need not be trusted: no code in a file is run, and sizes are checked against that of the
-file before they are used.
+The author of a file need not be trusted: no code in a file is run, and the sizes of arrays are checked
+against the size of the file before they are used.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _arrays(file: BinaryIO) -> dict[str, Array]:
 
 
 def _array(content: bytes) -> Array:
-    """Parse a .npy file, which must consist of a header of version 1 and exactly its numbers."""
+    """Parse a .npy file: a header of version 1, then exactly the numbers that the header describes."""
     file = io.BytesIO(content)
     if np.lib.format.read_magic(file) != (1, 0):
         raise ValueError("an array is in an unknown version of the .npy format")

@@ -69,7 +69,7 @@ class Campaign:
 
 
 _SHORT_S, _GOOD_S = 5.0, 30.0
-"""Run times alone below which a program is too short, and at which it is long enough, s."""
+"""Run times alone below which a program is too short, and from which it is long enough, s."""
 
 
 @dataclass(frozen=True, order=True)
@@ -253,7 +253,7 @@ def command(program: Program) -> list[str]:
 
 
 def _mpirun_args(program: Program) -> Sequence[str]:
-    """Arguments of mpirun. By default they turn off Open MPI's binding, which may leave the place."""
+    """Arguments of mpirun. By default they turn off Open MPI's binding, which may ignore the place."""
     if program.mpirun_args:
         return program.mpirun_args
     found = target.find(list(program.argv), dict(os.environ), None)
@@ -410,7 +410,7 @@ def stop_left(profiles: str) -> list[int]:
 
 
 def _is_in_session(pid: int, session: int) -> bool:
-    """Whether a process belongs to the session. Processes that a shell left do; a keeper does not."""
+    """Whether a process belongs to the session. Those left by a shell belong to it; a keeper does not."""
     try:
         return os.getsid(pid) == session
     except ProcessLookupError:
@@ -448,7 +448,7 @@ def _processes(name: str, value: str, *, is_start: bool = False) -> list[int]:
 
 
 MAX_BYTES = 256 << 20
-"""If files together are larger, sizes and modification times identify them, not their content."""
+"""If files together are larger, they are identified by size and modification time, not by content."""
 _PARTS = ("its command", "the file that it runs", "the files of its folder")
 
 
@@ -843,7 +843,7 @@ def _about(time_s: float) -> str:
 
 
 def slowdowns_of(done: Iterable[Done], names: Sequence[str]) -> list[Slowdown]:
-    """Slowdowns of the programs of these names beside each other."""
+    """Slowdowns of the programs with these names beside each other."""
     found = slowdowns([each.runs for each in done])
     return [each for each in found if {each.target, each.co_runner} <= set(names)]
 

@@ -118,7 +118,7 @@ class _Alone:
         return by_place.get(place) or [wall_s for times in by_place.values() for wall_s in times]
 
     def variance(self, program: str, shares: Mapping[int, float]) -> float:
-        """Variance of the mean time alone over places with these shares, in units of a single run's."""
+        """Variance of the mean time alone over places with these shares, relative to that of a single run."""
         by_place = self.times[program]
         n = sum(map(len, by_place.values()))
         rest = sum(share for place, share in shares.items() if place not in by_place)

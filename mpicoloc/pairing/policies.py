@@ -1,6 +1,6 @@
 """Pairing policies: Zacarias et al. 2021, section 3.5, and the policies that it is compared with.
 
-Also their input: the waiting jobs, and a node's room.
+Also their input: the waiting jobs, and the cores and memory of a node.
 """
 
 from __future__ import annotations
@@ -258,8 +258,8 @@ class Rules:
     policy : str
         One of `POLICIES`.
     threshold_frac : float or None
-        Jobs share only if that takes at most this fraction of their time one after the other. None: always,
-        if slowdowns are known and nodes have room. Ignored by ``di`` and ``fifo-shared``.
+        Jobs share only if they then take at most this fraction of their total time one after the other. None:
+        always, if slowdowns are known and nodes have room. Ignored by ``di`` and ``fifo-shared``.
     n_per_node : int
         Largest number of jobs on a node; above 2 only for ``blossom`` and ``greedy`` with a threshold.
     is_cautious : bool
@@ -352,8 +352,8 @@ def plan(queue: Queue, rules: Rules | None = None) -> Plan:
     `EnvironmentFault` if the policy is ``blossom`` and rustworkx is not installed.
 
     Zacarias et al. 2021, section 3.5: minimum-weight perfect matching of the degradation graph. The paper
-    splits pairs that are slower than one after the other after the matching; here the matching itself may
-    leave a job alone, so the total is never larger.
+    first matches, then splits pairs that would take longer together than one after the other. Here the
+    matching itself may leave a job alone, so the total is never larger.
     """
     return plan_parts(len(queue), queue.part, rules)
 
@@ -438,7 +438,7 @@ def _merged(
 
 
 def _blind_pairs(queue: Queue, rules: Rules) -> list[tuple[int, int]]:
-    """Pairs of the policies that ignore slowdowns. Jobs without a known slowdown are left out."""
+    """Pairs chosen by the policies that ignore slowdowns. Jobs without a known slowdown are left out."""
     if rules.policy == "fifo":
         return []
     known = np.flatnonzero(_is_known(queue))
@@ -460,7 +460,7 @@ def _is_known(queue: Queue) -> Bools:
 
 
 def _with_reason(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -> Group:
-    """The group; a job that is alone gets the reason."""
+    """The same group; if its only job runs alone, with the reason."""
     if len(group.jobs) > 1:
         return group
     job = group.jobs[0]

@@ -27,7 +27,7 @@ _PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "
 class WaitingJob:
     """One job of a queue. Unknown numbers are NaN; a job without a program has its id as program.
 
-    `profile` is the profile of an earlier run, `kind` the kind from it (`JobFeatures.kind`); empty: none.
+    `profile` is the profile of an earlier run, and `kind` is the `JobFeatures.kind` in it; empty: none.
     """
 
     id: str
@@ -61,7 +61,7 @@ def jobs(path: str) -> list[WaitingJob]:
 def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if unknown.
 
-    Also by their kinds (``target_kind``, ``co_runner_kind``), if only one pair of names has these kinds.
+    They are also found by kinds (``target_kind``, ``co_runner_kind``) that only one pair of names has.
 
     Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
     the slowdown may be an object with ``value``, ``low`` and ``high``.

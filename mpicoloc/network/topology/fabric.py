@@ -32,7 +32,7 @@ class Fabric:
     assumes_up_links : bool
         Whether one up-link per switch is assumed, because the file lacks their number.
     file_notes : tuple of str
-        Sentences on contents of the file that are not used.
+        Notes on parts of the file that are not used.
     """
 
     topology: Topology | Irregular
@@ -137,7 +137,7 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
 def _xgft(graph: Graph, level_of: dict[str, int], capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT of a graph whose nodes have these levels.
 
-    Raises `DataError`, with the first link, node or level that does not fit, if the graph is not an XGFT.
+    Raises `DataError` if the graph is not an XGFT; the message names the first misfit (link, node or level).
     """
     _check_levels(graph, level_of)
     wiring = _Wiring(graph, level_of)

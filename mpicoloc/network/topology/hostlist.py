@@ -13,7 +13,7 @@ from mpicoloc.errors import DataError
 # does not limit the number of names.
 
 MAX_NAMES = 1_000_000
-"""Most names in a list: a longer list is probably a typing mistake, and could exhaust memory."""
+"""Largest number of names in a list: a longer one is probably a typing mistake, and could exhaust memory."""
 
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII | re.DOTALL)
@@ -40,7 +40,7 @@ def expand(text: str, where: str) -> list[str]:
 
 
 def _items(text: str, where: str) -> Iterator[str]:
-    """The items of a list, between commas outside brackets."""
+    """The items of a list, separated by commas outside brackets."""
     depth, start = 0, 0
     for i, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")

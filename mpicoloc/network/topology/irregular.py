@@ -16,7 +16,7 @@ from mpicoloc.network.topology import up_down
 from mpicoloc.network.topology.graph import Graph, natural_key
 
 N_PATHS = 1 << 30
-"""Large enough that paths spread evenly over any number of links."""
+"""A number of paths that is large enough to spread evenly over any number of links."""
 _MAX_DIVISOR = 1 << 20
 
 
@@ -39,7 +39,7 @@ class Irregular:
     subtrees : ndarray of int, shape (height, n_nodes)
         Subtree of each node on each level; -1 for nodes above that level, and for subtrees without hosts.
     reason : str
-        The first thing that does not fit an XGFT.
+        The first property that an XGFT cannot have.
     """
 
     n_hosts: int
@@ -192,8 +192,9 @@ def of_graph(
 ) -> Irregular:
     """The irregular network of a graph whose nodes have these levels.
 
-    `default_bps` gives bytes/s of links without capacity in the graph, for all levels or each. Parallel links
-    count as one link with the sum of their capacities. A link from a node to itself is left out.
+    `default_bps` is the bytes/s of links whose capacity is not in the graph: one number, or one per level.
+    Parallel links count as one link with the sum of their capacities. A link from a node to itself is left
+    out.
 
     Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the graph is
     not connected, or too large.
@@ -293,7 +294,7 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
 
 
 def _joined(n_nodes: int, ends: Ints) -> Ints:
-    """Lowest node in the connected component of each node; without scipy, which compute nodes can lack."""
+    """Lowest node in the connected component of each node, without SciPy, which compute nodes can lack."""
     labels = np.arange(n_nodes)
     while True:
         lowest = labels[ends].min(axis=1)
@@ -307,7 +308,7 @@ def _joined(n_nodes: int, ends: Ints) -> Ints:
 
 
 def _components(level: Ints, ends: Ints, up_to: int) -> Ints:
-    """Connected component of each node by links between levels up to `up_to`; -1 for nodes above."""
+    """Connected component of each node over links between levels up to `up_to`; -1 for nodes above."""
     levels = level[ends]
     inside = (levels.max(axis=1) <= up_to) & (levels[:, 0] != levels[:, 1])
     return np.where(level <= up_to, _joined(len(level), ends[inside]), -1)

@@ -22,7 +22,8 @@ def regular(
 
     Switches with fewer than k hosts are skipped.
 
-    Raises `UsageError` if k is 0 or above the hosts of a switch. Raises `DataError` if the job does not fit.
+    Raises `UsageError` if k is 0 or above the number of hosts of a switch. Raises `DataError` if the job does
+    not fit.
     """
     if not 1 <= per_switch <= topology.leaf_hosts:
         raise UsageError(
@@ -109,7 +110,7 @@ def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement
             "give one host per rank, in the order of ranks"
         )
     are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
-    # The names of hosts can be numbers, other than the hosts' numbers in the topology.
+    # The names of hosts can be numbers that differ from the hosts' numbers in the topology.
     if are_numbers and set(words).isdisjoint(fabric.host_names):
         return Placement(_numbered_hosts(words, lines_of, fabric))
     host = host_finder(fabric)

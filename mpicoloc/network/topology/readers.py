@@ -50,7 +50,7 @@ _ASIDE = re.compile(
     r"Non-Chassis Nodes|Chassis [0-9]+( \(guid .*\))?|DR path .*"
     r"|(src/)?\w+\.c:[0-9]+; .*|ib(warn|panic|error): .*"
 )
-"""Headings of ``--grouping``, progress lines of ``--show``, and error messages of single requests."""
+"""Lines to skip: headings (``--grouping``), progress (``--show``), and error messages of single requests."""
 _QUOTED = re.compile(r'"([^"]*)"')
 _IN_SWITCH = "Aggregation Node"
 
@@ -432,7 +432,7 @@ def rate_bps(text: str) -> float:
 def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     """The fabric that a text describes in any known form.
 
-    Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is malformed, or
+    The result has the hosts' names if the text has them. Raises `UsageError` if a notation is malformed, or
     the numbers of capacities and levels differ. Raises `DataError` if the text has no known form, is
     damaged, or describes a network that is not connected.
     """
@@ -473,9 +473,9 @@ def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]
 
 
 def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
-    """`read`, with link rates and up-links as text from a user.
+    """Like `read`, but with link rates and up-links as text from a user.
 
-    Raises `UsageError`, `DataError` as `read`, `rate_bps` and `with_up_links` do.
+    Raises the errors of `read`, `rate_bps` and `with_up_links`.
     """
     rates = [rate_bps(word) for word in link_rate.split(",")]
     fabric = read(text, source, rates[0] if len(rates) == 1 else rates)
@@ -500,7 +500,7 @@ def whole_numbers(name: str, text: str) -> list[int]:
 
 
 def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
-    """The same tree with other numbers of up-links, which Slurm's files lack.
+    """The same tree with these numbers of up-links, which Slurm's files do not contain.
 
     Raises `UsageError` if there are not `height` numbers, or a number is out of range.
     """

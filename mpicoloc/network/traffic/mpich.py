@@ -21,7 +21,7 @@ from mpicoloc.network.traffic.collective import (
 )
 
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
-"""Up to the first size a broadcast is short; from the second on, it and other collectives are long."""
+"""Size up to which a broadcast is short; size from which a collective is long (a broadcast: above which)."""
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(algorithms.in_order_binomial),
@@ -96,8 +96,8 @@ class MPICH:
     Notes
     -----
     In ``bcast``, ``reduce`` and ``scan``, and in blocking ``allreduce`` and ``barrier``, the first rank of a
-    node acts for the node. The ranks of a node use shared memory, which is represented as messages with the
-    first rank.
+    node acts for the node. The ranks of a node use shared memory, which is represented as messages to and
+    from the first rank.
     """
 
     def algorithm(self, call: Collective) -> str:
