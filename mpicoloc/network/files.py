@@ -145,7 +145,9 @@ def tell_run_delay(profiles: Iterable[Profile]) -> None:
     """Print a note for each job that often waited for processors: without waits it would send faster."""
     for profile in profiles:
         if (note := processor.delay_note(profile)) is not None:
-            messages.note(f"job {profile.job.id}: {note}; without these waits it would load the network more")
+            messages.note(
+                f"job {profile.job.id}: {note}; without these waits, its network load would be higher"
+            )
 
 
 def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:

@@ -22,7 +22,7 @@ CHUNK = 1 << 16
 """Messages routed at a time, so that arrays fit into the processor's cache and memory is bounded."""
 
 MAX_LINKS = 1 << 22
-"""Largest number of links of a tree whose loads are computed; so many loads take 64 MiB for each job."""
+"""Largest number of links of a tree whose loads are computed; their loads take 64 MiB for each job."""
 
 
 def d_mod_k(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:

@@ -393,7 +393,8 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
     below = int(np.prod(m, dtype=np.int64))
     if not 1 <= fragment <= min(n_hosts, below):
         raise DataError(
-            f"sharing: the hosts of a fragment must be in [1, {min(n_hosts, below)}], got {fragment}"
+            f"sharing: the number of hosts in a fragment must be in [1, {min(n_hosts, below)}], got "
+            f"{fragment}"
         )
     return n_hosts / fragment * (below - fragment)
 

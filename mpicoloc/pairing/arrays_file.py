@@ -72,8 +72,8 @@ def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[st
         raise DataError(f"{name} is not an {form}")
     if found[1] != version:
         raise DataError(
-            f"{name} is an {form} of version {found[1]!r}, but this mpicoloc reads {version}: create the "
-            "file again"
+            f"{name} is an {form} of version {found[1]!r}, but this mpicoloc reads version {version}: create "
+            "the file again"
         )
     return told, arrays
 
@@ -114,7 +114,7 @@ def _array(content: bytes) -> Array:
     for length in shape:
         n *= length
     if is_fortran or kind.kind not in "biufS" or n * kind.itemsize != len(content) - file.tell():
-        raise ValueError(f"an array of type {kind} and shape {shape} does not match its size")
+        raise ValueError(f"the size of an array does not match its type {kind} and shape {shape}")
     return np.frombuffer(content, kind, offset=file.tell()).reshape(shape)
 
 

@@ -284,7 +284,9 @@ def checked(weights: ArrayLike, alone: ArrayLike) -> tuple[Floats, Floats]:
     alone = np.array(alone, np.float64, ndmin=1)
     n = len(alone)
     if alone.shape != (n,) or (weights.shape != (n, n) and weights.size + n):
-        raise DataError(f"matching: weights of shape {weights.shape} for {alone.shape} vertices; need (n, n)")
+        raise DataError(
+            f"matching: weights has shape {weights.shape}, alone has {alone.shape}; need (n, n) and (n,)"
+        )
     weights = weights.reshape(n, n)
     np.fill_diagonal(weights, 0.0)
     for name, numbers in (("weight", weights), ("cost of staying alone", alone)):

@@ -108,7 +108,7 @@ def read_file(path: str) -> Campaign:
     programs = {name: _program(path, base, name, table) for name, table in tables.items()}
     rounds = _checked(path, "rounds", told.get("rounds", 4), int)
     if rounds < 2:
-        raise DataError(f"{path}: rounds must be at least 2, to measure how much runs vary")
+        raise DataError(f"{path}: rounds must be at least 2, so that the variation of run times is known")
     return Campaign(programs, rounds, _places(path, told.get("places")))
 
 
@@ -118,7 +118,7 @@ def _checked(path: str, what: str, value: object, kind: type, of: type | None = 
         items = value.values() if isinstance(value, dict) else value
         is_right = all(isinstance(item, of) for item in items)  # type: ignore[attr-defined]
     if not is_right:
-        wanted = {int: "a whole number", str: "a text", list: "a list", dict: "a table", float: "a number"}
+        wanted = {int: "a whole number", str: "a string", list: "a list", dict: "a table", float: "a number"}
         inner = f" of {of.__name__}" if of else ""
         raise DataError(f"{path}: {what} must be {wanted[kind]}{inner}, got {value!r}")
     return value
@@ -134,7 +134,7 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
     command = told.pop("command", None)
     argv = shlex.split(command) if isinstance(command, str) else command
     if not argv or not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
-        raise DataError(f"{path}: {what}.command must be a text or a list of words, got {command!r}")
+        raise DataError(f"{path}: {what}.command must be a string or a list of strings, got {command!r}")
     if "/" in argv[0]:
         argv[0] = os.path.normpath(os.path.join(base, argv[0]))
     n_ranks = told.pop("n_ranks", None)
@@ -774,7 +774,7 @@ def complete(
         if ended is None:
             messages.trouble(
                 f"the file system of {folder} has no file locks, so processes of a killed campaign "
-                "were not looked for: make sure that nothing else runs in this folder"
+                "are not ended: make sure that nothing else runs in this folder"
             )
         elif ended:
             messages.trouble(
@@ -829,7 +829,7 @@ class _Progress:
             return
         self.done.append(found)
         times = ", ".join(f"{run.program} {run.wall_s:.2f} s" for run in found.runs if run.is_whole)
-        messages.note(f"{what}: {times}; {len(self.left)} left{self._time()}")
+        messages.note(f"{what}: {times}; {len(self.left)} experiments left{self._time()}")
 
     def _time(self) -> str:
         left_s = expected_s(self.left, self.done) if self.left else None

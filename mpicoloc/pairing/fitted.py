@@ -293,7 +293,7 @@ class Trees:
         return (slice(i, i + step) for i in range(0, n, step))
 
     def _reach(self, features: Floats, column: Ints, decides: Bools) -> Bools:
-        """Nodes (rows) that jobs (columns) can reach; nodes on the other job's features lead both ways."""
+        """Nodes (rows) that jobs (columns) can reach; nodes that test the other job open both branches."""
         # Trees were grown in single precision, and thresholds lie between such numbers.
         values = np.ascontiguousarray(features.astype(np.float32).astype(float).T)
         reach = np.zeros((len(self.feature), len(features)), bool)

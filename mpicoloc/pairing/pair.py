@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the plan, or watch Slurm."""
     if args.watch + (args.release is not None) + (args.jobs is not None) != 1:
         raise UsageError(
-            "give a file of jobs, --watch to pair the jobs in Slurm, or --release to undo such pairs"
+            "give a file of jobs, --watch to pair the jobs in Slurm, or --release to undo the pairing"
         )
     if args.release is not None:
         return _release(args)

@@ -294,7 +294,7 @@ class Rules:
             raise UsageError(f"the threshold must be in (0, 1], got {self.threshold_frac}")
         if self.n_per_node < 2:
             raise UsageError(
-                f"the jobs per node must be >= 2, got {self.n_per_node}; for 1, use the policy fifo"
+                f"the number of jobs per node must be >= 2, got {self.n_per_node}; for 1, use the policy fifo"
             )
         if self.n_per_node > 2 and (self.policy not in ("blossom", "greedy") or self.threshold_frac is None):
             raise UsageError("more than 2 jobs on a node need the policy blossom or greedy, and a threshold")
@@ -460,7 +460,7 @@ def _is_known(queue: Queue) -> Bools:
 
 
 def _with_reason(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -> Group:
-    """The same group; if its only job runs alone, with the reason."""
+    """The same group, with the reason if its job runs alone."""
     if len(group.jobs) > 1:
         return group
     job = group.jobs[0]

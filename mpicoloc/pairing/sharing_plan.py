@@ -284,7 +284,7 @@ class Partitions:
 class Commit:
     """Move the job of `share` into the queue for sharing, to begin after the jobs `after` have ended.
 
-    The time limits of the jobs of `share` must grow by the factors `slowdowns`. `why` is a reason for users.
+    The time limits of the jobs of `share` must grow by the factors `slowdowns`. `why` tells users the reason.
     """
 
     share: Assignment

@@ -217,7 +217,7 @@ def learn_from(
     both = merged(sets)
     n_twice = sum(len(found.rows) for found in sets) - len(both.rows)
     if n_twice:
-        messages.note(f"{n_twice} slowdowns were given more than once, and count once")
+        messages.note(f"{n_twice} slowdowns were given more than once, but count only once")
     return both
 
 

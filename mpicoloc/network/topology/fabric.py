@@ -200,7 +200,7 @@ class _Wiring:
                 raise DataError(
                     f"network: {self.graph.shown(first)} of level {level} has {number} neighbours {way}, "
                     f"{self.graph.shown(node)} has {len(neighbours[node])}: all nodes of an XGFT level "
-                    "have equally many"
+                    "have the same number"
                 )
         return number
 

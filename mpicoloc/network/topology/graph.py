@@ -56,7 +56,7 @@ def distances(graph: Graph, first_switches: Collection[str] | None = None) -> di
     Raises `DataError` if there is no host, a switch has no path to one, or hosts are linked to each other.
     """
     if not graph.hosts:
-        raise DataError("network: it has no hosts: give the output for the whole network")
+        raise DataError("network: no hosts were found: give the output for the whole network")
     level_of = dict.fromkeys(graph.hosts, 0) | dict.fromkeys(first_switches or (), 1)
     queue = deque(graph.hosts if first_switches is None else first_switches)
     while queue:

@@ -34,7 +34,7 @@ def expand(text: str, where: str) -> list[str]:
         for part in parts:
             number *= len(part)
         if len(names) + number > MAX_NAMES:
-            raise DataError(f"{where}: {shown(text)} has more than {MAX_NAMES} names")
+            raise DataError(f"{where}: {shown(text)} has more than {MAX_NAMES} names: give a shorter list")
         names.extend("".join(words) for words in product(*parts))
     return names
 

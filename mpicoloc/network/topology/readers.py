@@ -337,7 +337,7 @@ def _switch(
         raise DataError(f"{where}: each entry must name a single switch, got {shown(name)}")
     below, leaves = (expand(words, where) if words else [] for words in (switches, nodes))
     if bool(below) == bool(leaves):
-        raise DataError(f"{where}: switch {shown(names[0])} must have either switches or nodes")
+        raise DataError(f"{where}: switch {shown(names[0])} must have either switches or nodes below it")
     return names[0], below, leaves
 
 

@@ -23,7 +23,7 @@ FAR = 255
 """Number of hops to an unreachable host: more than any route has."""
 
 MAX_ROUTES = 1 << 28
-"""Largest number of routes (switches times hosts) of a network; so many take 1 GiB."""
+"""Largest number of routes (switches times hosts) of a network; these take 1 GiB."""
 
 
 def up_link(network: Levelled, level: int, number: int) -> int:

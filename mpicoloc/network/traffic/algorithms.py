@@ -261,7 +261,7 @@ Halving = Generator[tuple[ArrayLike, ...], None, list[tuple[int, Array]]]
 
 
 class Folded:
-    """The ranks, a power of two, that remain after the first 2r ranks are folded into r.
+    """The ranks (a power of two) that remain after the first 2r ranks are folded into r.
 
     Parameters
     ----------

@@ -143,7 +143,7 @@ def _add(
     traffic_sum: _TrafficAccumulator,
     exchanges: list[Exchange],
 ) -> bool:
-    """Add similar calls; `exchanges` gets those of all pairs. Returns False if their traffic is unknown."""
+    """Add similar calls; all-pairs exchanges go to `exchanges`. Returns False if their traffic is unknown."""
     known = [members.get(group) for group in (calls.group, calls.to_group) if group]
     if not calls.group or any(ranks is None for ranks in known) or calls.call.name not in openmpi.NONBLOCKING:
         return False

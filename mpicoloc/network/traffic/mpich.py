@@ -21,7 +21,7 @@ from mpicoloc.network.traffic.collective import (
 )
 
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
-"""Size up to which a broadcast is short; size from which a collective is long (a broadcast: above which)."""
+"""Size of the largest short broadcast; size of the smallest long collective (a long broadcast is larger)."""
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(algorithms.in_order_binomial),

@@ -56,7 +56,7 @@ def test_commands_are_found_from_where_the_file_is(write, tmp_path):
         ("rounds = '3'\n[programs.a]\ncommand = 'a'", "a whole number"),
         ("turns = 3\n[programs.a]\ncommand = 'a'", "unknown key 'turns'"),
         ("[programs.a]\ncommand = 'a'\nranks = 2", "unknown key 'ranks'"),
-        ("[programs.a]\ncommand = ''", "must be a text or a list of words"),
+        ("[programs.a]\ncommand = ''", "must be a string or a list of strings"),
         ("[programs.a]\ncommand = 'a'\nn_ranks = 0", "at least 1, got 0"),
         ("[programs.a]\ncommand = 'a'\nfolder = 'none'", "there is no folder"),
         ("[programs.a]\ncommand = 'a'\nenv = {A = 1}", "a table of str"),
