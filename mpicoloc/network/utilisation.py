@@ -361,8 +361,8 @@ def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.in
 
     Notes
     -----
-    Jokanovic 2014, Eq. 4.2; level k there is link level k - 1 here. Eq. 4.1 is for fragments of equal size,
-    Eq. 4.3 and 4.4 are for fragments of one host on levels 2 and 3 there.
+    Jokanovic 2014, Eq. 4.2; level k of the thesis is link level k - 1 here. Eq. 4.1 is for fragments of equal
+    size. Eq. 4.3 and 4.4 are for fragments of one host on levels 2 and 3 of the thesis.
     """
     check_placement(topology, placement)
     own = len(placement.distinct_hosts())

@@ -171,7 +171,7 @@ N_NEIGHBOURS = 10
 MAX_NEIGHBOURS = 40
 """Average number of edges per vertex above which no more are added."""
 N_ASCENTS = 12
-"""Cheap rounds that raise the dual variables first, so that the assignment problem is solved faster."""
+"""Number of cheap rounds that first raise the dual variables, which speeds up the assignment problem."""
 TOLERANCE_FRAC = 1e-3
 _TIES_FRAC = 1e-7
 _WEIGHT_BITS = 44

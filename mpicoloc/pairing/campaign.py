@@ -517,7 +517,7 @@ def _sha(path: str) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        error.filename = path  # an error from reading does not have it
+        error.filename = path  # errors while reading do not name the file
         raise
 
 

@@ -152,7 +152,7 @@ def _beside(
 def _scatter(found: Mapping[Any, Mapping[int, Sequence[float]]]) -> tuple[float, int]:
     """Pooled standard deviation of the logarithms, and its degrees of freedom.
 
-    Computed within places if runs were repeated on one; else differences between places count as spread.
+    Computed within places if runs were repeated on a place; else places' differences count as spread.
     """
     within = _pooled_sd([values for by_place in found.values() for values in by_place.values()])
     return within if within[1] else _pooled_sd([[*chain(*by_place.values())] for by_place in found.values()])

@@ -249,7 +249,7 @@ def _quantiles(values: Floats, weights: Floats, at: Sequence[float]) -> list[flo
 
 
 def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
-    """Fraction of the time in each class of calls, by the call that ends a cycle."""
+    """Fraction of the time in each class of calls; the call that ends a cycle determines its class."""
     total_ns = float(cycles["comp_ns"].sum() + cycles["mpi_ns"].sum())
     if not total_ns or not len(call_sites):
         return {}
@@ -426,7 +426,7 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     Returns
     -------
     JobFeatures
-        The run time alone is the mean, over the runs that count, of time over slowdown.
+        The run time alone is the mean of time divided by slowdown over the runs that count.
 
     Raises
     ------

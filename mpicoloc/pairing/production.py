@@ -64,7 +64,7 @@ def distinct(found: Iterable[R]) -> list[R]:
     """
     kept: dict[Hashable, R] = {}
     for run in found:
-        # Without a start only the duration distinguishes two runs.
+        # If no start is known, only the duration distinguishes two runs.
         key = (run.id, run.start_unix_s, 0.0 if run.start_unix_s else run.wall_s)
         if key not in kept or (kept[key].partial and not run.partial):
             kept[key] = run

@@ -88,7 +88,7 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         if all(kinds):
             of_kinds.setdefault(kinds, []).append(found[pair])
     check_slowdowns(path, cells)
-    # If a pair of kinds has several slowdowns, as for several inputs, none is the right one: leave it out.
+    # If a pair of kinds has several slowdowns, for example of two inputs, none is the right one: drop all.
     return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
 
 

@@ -264,7 +264,7 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
     for level, nodes in enumerate(wiring.nodes):
         for node in nodes:
             if node not in trees:
-                # Every host is below a switch of copy 0; another copy is above the same nodes as copy 0.
+                # Every host is below a switch of copy 0; every other copy is above the same nodes as copy 0.
                 below = wiring.down[node] or [node]
                 trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees

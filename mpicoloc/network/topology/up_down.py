@@ -108,7 +108,7 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Correct routes that go down to a switch which sends up: for that host, send down wherever possible.
+        """Correct routes that go down to a switch that sends up: to such hosts, send down wherever possible.
 
         Only networks with several consecutive links inside a level have such routes.
         """
