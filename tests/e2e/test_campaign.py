@@ -153,7 +153,7 @@ def test_a_campaign_that_is_ended_ends_what_it_started(tmp_path, number):
             jobs.wait_until(lambda: len(left(tmp_path)) == 1, "the shell's end", 10)
             (tmp_path / "programs.toml").write_text("[programs.short]\ncommand = 'false'\n")
             third = campaign(tmp_path, "--pairs", "1")
-            assert "killed here; the processes that it left running were ended (1)" in third.stderr
+            assert "was killed; its remaining processes (1) were ended" in third.stderr
         assert left(tmp_path) == []
     finally:
         process.kill()

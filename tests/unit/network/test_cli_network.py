@@ -302,7 +302,7 @@ def test_tables(files, capsys):
         (["--topology", "XGFT(2;4;1)"], 2, "h is 2, with 1 numbers m"),
         (["--topology", "XGFT(1;2147483647;1)", "--placement", "F9"], 3, "too many to compute their loads"),
         (["--topology", "hosts"], 3, "describes no topology"),
-        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "neither Fk (like F8) nor RF"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "is unknown: give Fk (like F8), RF"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "F5"], 2, "has 4 hosts on a first-level switch"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "run"], 3, "its hosts have no names"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "hosts"], 3, "its hosts have no names"),

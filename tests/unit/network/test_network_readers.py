@@ -59,7 +59,7 @@ def test_hosts_of_a_file_are_told_with_its_line():
 @pytest.mark.parametrize("rates", [[1.0], [1.0, 2.0, 3.0]])
 def test_as_many_rates_as_levels(rates):
     graph = readers.parse(SLURM, "f")
-    with pytest.raises(UsageError, match="give one per level"):
+    with pytest.raises(UsageError, match="give one rate per level"):
         recognise(graph, rates)
     assert recognise(graph, [1.0, 2.0]).topology.capacity_bps == (1.0, 2.0)
     two = "8bit/s,16bit/s,24bit/s"
@@ -79,9 +79,9 @@ def test_levels_that_nobody_told_the_rate_of():
     ("text", "words"),
     [
         ("SwitchName=a Nodes=n[0-1]\nSwitchName=a Nodes=n2", "line 2: switch 'a' is described twice"),
-        ("SwitchName=a Nodes=n[0-", "line 1: 'n[0-' has a bracket"),
+        ("SwitchName=a Nodes=n[0-", "line 1: 'n[0-' has unbalanced brackets"),
         ("SwitchName=a Nodes=n[3-1]", "must ascend"),
-        ("SwitchName=a Nodes=n[0-99999999999]", "1000000 names at most"),
+        ("SwitchName=a Nodes=n[0-99999999999]", "at most 1000000 names"),
         ("SwitchName=a Nodes=n[0-999]c[0-9999]", "more than 1000000 names"),
         ("SwitchName=a Nodes=n[x]", "'x' in 'n[x]' is not a range"),
         ("SwitchName=a", "must have either switches or nodes"),
@@ -89,7 +89,7 @@ def test_levels_that_nobody_told_the_rate_of():
         ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is not a key"),
         ("SwitchName=a Nodes=n1 what", "is not of the form"),
         ("SwitchName=a Switches=b", "topology.conf, line 1: 'b', below switch 'a', has no line: add one"),
-        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host: give"),
+        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host: rename"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "switch 'a' is below itself"),
         (SLURM.replace("leaf[0-1]", "leaf[0-1],two\nSwitchName=two Switches=three\n")
             + "SwitchName=three Switches=top", "line 5: switch 'top' is below itself"),
@@ -360,10 +360,10 @@ def test_a_topology_yaml_of_slurm_is_the_same_as_its_topology_conf():
     [
         ("cluster_default: true", "cluster_default: false", "2 topologies: mark the cluster's"),
         ("gpus", "gpus\n  cluster_default: true", "topology 'gpus' is not a tree, so it names no switches"),
-        ("n[0-3]", "n[0-3]\n        speed: 9", "'speed' of 's1' is not a key"),
+        ("n[0-3]", "n[0-3]\n        speed: 9", "'speed' of 's1' is an unknown key"),
         ("children: s[1-2]", "children: s[1-3]", "'s3', below switch 'root', has no line"),
         ("children: s[1-2]", "", "'root' must have either switches or nodes"),
-        ("children: s[1-2]", "children: [s1, s2]", "'children' of 'root' is not a key"),
+        ("children: s[1-2]", "children: [s1, s2]", "'children' of 'root' is an unknown key, or its value"),
         ("switch: s2", "switch: s1", "switch 's1' is described twice"),
         ("children: s[1-2]", "children: root,s[1-2]", "'root' is below itself"),
         ("    switches:", "    ring: 1\n    switches:", "tree must have one key"),

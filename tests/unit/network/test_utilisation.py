@@ -152,7 +152,7 @@ def test_placements_have_as_many_on_each_switch_and_host_as_asked(topology, n_ra
 
 def test_names_of_placements():
     for name in ("F", "F0x", "G8", "", "8", "F²"):
-        with pytest.raises(UsageError, match="neither Fk"):
+        with pytest.raises(UsageError, match="is unknown: give Fk"):
             placements.by_name(name, TREE, 1, np.random.default_rng(0))
     with pytest.raises(DataError, match="ranks per host must be >= 1"):
         placements.by_name("RF", TREE, 1, np.random.default_rng(0), 0)

@@ -141,7 +141,7 @@ def test_what_was_made_is_not_made_again(write, tmp_path):
 def test_a_program_that_was_changed_is_not_mixed_with_itself(write, tmp_path):
     note(tmp_path, campaign.read_file(write(THREE)), ["a"])
     changed = campaign.read_file(write(THREE.replace("./a 1 2", "./a 1 3")))
-    with pytest.raises(DataError, match=r"program 'a' was changed .*\(its command\)"):
+    with pytest.raises(DataError, match=r"program 'a' has changed .*\(its command\)"):
         campaign.missing(changed, [Experiment(0, ("a",))], campaign.read(str(tmp_path)), {})
 
 
