@@ -89,7 +89,7 @@ def test_levels_that_nobody_told_the_rate_of():
         ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is not a key"),
         ("SwitchName=a Nodes=n1 what", "is not of the form"),
         ("SwitchName=a Switches=b", "topology.conf, line 1: 'b', below switch 'a', has no line: add one"),
-        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host: rename"),
+        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "switch 'a' is below itself"),
         (SLURM.replace("leaf[0-1]", "leaf[0-1],two\nSwitchName=two Switches=three\n")
             + "SwitchName=three Switches=top", "line 5: switch 'top' is below itself"),

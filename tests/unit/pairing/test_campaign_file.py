@@ -60,7 +60,7 @@ def test_commands_are_found_from_where_the_file_is(write, tmp_path):
         ("[programs.a]\ncommand = 'a'\nn_ranks = 0", "at least 1, got 0"),
         ("[programs.a]\ncommand = 'a'\nfolder = 'none'", "there is no folder"),
         ("[programs.a]\ncommand = 'a'\nenv = {A = 1}", "a table of str"),
-        ("[programs.'a/b']\ncommand = 'a'", "without /"),
+        ("[programs.'a/b']\ncommand = 'a'", "must not contain /"),
         ("places = [[0], [100000]]\n[programs.a]\ncommand = 'a'", "processor 100000 is not among"),
         ("places = [[0]]\n[programs.a]\ncommand = 'a'", "two lists of processors"),
     ],

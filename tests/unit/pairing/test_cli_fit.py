@@ -237,7 +237,7 @@ def test_a_model_that_is_none_is_one_line(folder, fitted, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     whole = (folder / "m").read_bytes()
     (folder / "cut").write_bytes(whole[: len(whole) // 2])
-    for name, words in (("cut", "damaged"), ("alone-0.h5", "damaged or no"), ("none", "no such file")):
+    for name, words in (("cut", "damaged"), ("alone-0.h5", "damaged or is not"), ("none", "no such file")):
         code, text = complaint(capsys, "predict", "--model", name, "alone-0.h5")
         assert code == 3
         assert words in text
