@@ -76,13 +76,13 @@ def test_the_same_numbers_measured_twice_are_two_measurements():
 
 def test_a_job_of_another_machine_is_no_copy():
     other = training_set([row(0, 1, key="a")], dataclasses.replace(MACHINE, n_cpus=2))
-    with pytest.raises(Exception, match="each needs its own model machine"):
+    with pytest.raises(Exception, match="fit a model for each machine"):
         merged([training_set([row(0, 1, key="a")], MACHINE), other])
 
 
 def test_slowdowns_on_the_same_processors_are_not_mixed_with_others(tmp_path):
     sets = {layout: training_set([row(0, 1, key=layout or "old")], MACHINE, layout) for layout in LAYOUTS}
-    with pytest.raises(DataError, match="each needs its own model"):
+    with pytest.raises(DataError, match="fit a model for each"):
         merged([sets["apart"], sets["same"]])
     training_sets.write_file(merged([sets["same"], sets[""]]), tmp_path / "t.npz")
     found = training_sets.read_file(tmp_path / "t.npz")
