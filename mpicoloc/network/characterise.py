@@ -1,7 +1,7 @@
-"""Load of jobs on a fat-tree, under placements and slimmings, and the links that jobs share.
+"""Load that jobs put on a fat-tree for different placements and slimmings, and the links that they share.
 
-The characterisation of Jokanovic 2014, chapters 3 and 4: a topology, placements and the messages of profiles
-become loads of levels and links.
+Follows Jokanovic 2014, chapters 3 and 4: computes the loads of levels and links from a topology, placements,
+and the messages in profiles.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ AS_RUN = "run"
 
 @dataclass(frozen=True)
 class PlacementChoice:
-    """A placement by its name: `AS_RUN`, Fk, RF, or the name of a file with `contents`."""
+    """Name of a placement: `AS_RUN`, Fk, RF, or a file, whose text is in `contents`."""
 
     name: str
     contents: str | None = None
@@ -49,8 +49,8 @@ class PlacementChoice:
 class TimedTrace:
     """The messages of a job's trace, read only when needed.
 
-    `messages` returns those between two ranks; `calls` returns the collective calls, from the traffic of each
-    function (`JobTraffic.by_call`).
+    `messages` returns the messages between two ranks. `calls` returns the collective calls, from the traffic
+    of each function (`JobTraffic.by_call`).
     """
 
     messages: Callable[[], TimedMessages]
@@ -72,7 +72,7 @@ class JobInput:
     duration_by : str
         Origin of `duration_s`, in a few words.
     sent : Traffic, optional
-        All of its messages, if another source has them; default: those of the profile.
+        All messages of the job, if they come from another source; default: those of the profile.
     trace : TimedTrace, optional
         Trace of the job, required for rates in windows.
     """
@@ -145,7 +145,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Shared:
-    """Links that jobs of several cases share, the links of each pair of jobs, and the jobs' slowdowns."""
+    """Numbers of links that jobs share, the shared links of each pair of jobs, and the jobs' slowdowns."""
 
     sharing: Sharing
     links: Mapping[tuple[int, int], Sequence[CommonLink]]
@@ -164,8 +164,8 @@ class Characterisation:
 def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characterisation:
     """Traffic of each job on each tree under each of its placements.
 
-    Several jobs with one placement each, on one tree, run together: they get separate hosts, and the result
-    has the links that they share.
+    If there is one tree, several jobs with one placement each run together: they get separate hosts, and the
+    result has the links that they share.
 
     Raises `UsageError` if a placement or the routing is unknown, or jobs that run together have a host in
     common. Raises `DataError` if a job does not fit the network, or its profile lacks data.
@@ -174,7 +174,10 @@ def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characteris
     together = len(jobs) > 1 and n_ways == 1
     notes = list(network.fabric.notes)
     if len(jobs) > 1 and not together:
-        notes.append(f"each job has {n_ways} placements and slimmings: give one, to see what jobs share")
+        notes.append(
+            f"each job has {n_ways} combinations of placement and slimming: give only one to see which links "
+            "jobs share"
+        )
     cases: list[Case] = []
     names = names_apart([job.profile.job.id for job in jobs])
     for job, name in zip(jobs, names, strict=True):
@@ -218,8 +221,8 @@ def _check_apart(fabric: Fabric, others: Sequence[Case], case: Case) -> None:
         if len(both):
             name = fabric.host_names[both[0]] if fabric.host_names else str(both[0])
             raise UsageError(
-                f"jobs {other.job.id} and {case.job.id} both have ranks on host {name}: links are shared by "
-                "jobs on hosts of their own; give --placement for each profile, like F1 or RF on free hosts"
+                f"jobs {other.job.id} and {case.job.id} both have ranks on host {name}: sharing of links "
+                "is estimated only for jobs on separate hosts; give each profile a --placement, like F1 or RF"
             )
 
 
@@ -285,7 +288,7 @@ def _case(
 
 
 def _traffic(job: JobInput, placement: Placement) -> JobTraffic:
-    """The job's traffic under a placement, which matters because MPI libraries combine ranks of a host."""
+    """The job's traffic under a placement: MPI libraries combine messages of the ranks on a host."""
     facts = job.profile.job
     if job.sent is not None:
         return JobTraffic(TrafficSum(facts.n_ranks, (job.sent,)), 0, ())
@@ -301,7 +304,7 @@ def placed_on(
     rng: np.random.Generator,
     ranks_per_host: int = 1,
 ) -> Placement:
-    """The placement of a choice; Fk and RF are on free hosts.
+    """The placement that a choice names; Fk and RF use only free hosts.
 
     Raises `UsageError` if it is unknown. Raises `DataError` if the job does not fit.
     """

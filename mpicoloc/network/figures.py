@@ -19,7 +19,7 @@ from mpicoloc.show.figures import Bars, Figure, Row, plot, short
 
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")
-"""Value of a combination of group and series without a case; an unknown value is None."""
+"""Value where no case has this group and series; an unknown value is None."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Labelled:
 
 
 def figures(cases: Sequence[Case], shared: Shared | None) -> list[Figure]:
-    """All figures of some cases: those of levels, of links, of windows and of sharing."""
+    """All figures of these cases: levels, links, windows and sharing."""
     known = labelled(cases, shared is not None)
     made = [_total(known), _available(known), _injection(known), _utilisation(known), _classes(known)]
     made += [_links(known), _most_sharing(known)]
@@ -96,7 +96,7 @@ def _by_level(
     value: Callable[[Labelled, int], float | None],
     keys: Sequence[tuple[str, str]] | None = None,
 ) -> list[Bars]:
-    """A panel of bars for each level; `keys` are group and series of each case, if not its own."""
+    """A panel of bars for each level; `keys`, if given, replace the group and series of each case."""
     keys = keys or [(one.group, one.series) for one in known]
     groups, names = (_unique(words) for words in zip(*keys, strict=True))
     panels = []
@@ -201,7 +201,7 @@ def _utilisation(known: Sequence[Labelled]) -> Figure:
 
 
 def _classes(known: Sequence[Labelled]) -> Figure:
-    """Largest utilisation above L0 of each case, largest first."""
+    """Largest utilisation of each case on the levels above L0, in descending order."""
     rows: list[Row] = []
     for one in known:
         used = [row.utilisation_frac for row in one.case.levels[1:]]

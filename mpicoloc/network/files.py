@@ -31,11 +31,11 @@ _ADAPTER = "Channel Adapter"
 
 
 def parse(text: str, source: str, fabric: Fabric, wiring: Wiring) -> NDArray[Any]:
-    """The next node from each switch on the way to each host, from forwarding tables.
+    """The next node from each switch towards each host, according to forwarding tables.
 
-    Shapes: result (n_switches, n_hosts). Result: numbers of nodes: hosts first, then the switches of level 1,
-    2, ...; -1 to hosts that do not exist. Raises `DataError` if a switch, host or port is not in the
-    fabric, or a switch has no entry for a host.
+    Shapes: result (n_switches, n_hosts). Result: node numbers, which count hosts first, then the switches of
+    level 1, 2, ...; -1 for hosts that do not exist. Raises `DataError` if a switch, host or port is not in
+    the fabric, or a switch has no entry for a host.
     """
     names = (*fabric.host_names, *(name for row in fabric.switch_names for name in row))
     number = {name: i for i, name in enumerate(names) if name}
@@ -61,8 +61,8 @@ def parse(text: str, source: str, fabric: Fabric, wiring: Wiring) -> NDArray[Any
 
 def _unknown(source: str, i_line: int, what: str, name: str) -> DataError:
     return DataError(
-        f"{source}, line {i_line}: the topology has no {what} {shown(name)}: give tables and a topology by "
-        "ibnetdiscover of the same fabric at the same time"
+        f"{source}, line {i_line}: the topology has no {what} {shown(name)}: give forwarding tables and "
+        "ibnetdiscover output from the same fabric at the same time"
     )
 
 
@@ -78,11 +78,11 @@ def _check_all_routed(table: NDArray[Any], source: str, fabric: Fabric, names: t
 
 
 _LINE = re.compile(r"([EISR])\t(\d{1,9})\t(\d{1,9})\t(\d{1,18}) bytes\t(\d{1,18}) msgs")
-"""E, I: messages of the program, and of the library; S, R: one-sided, put to and got from the other rank."""
+"""E, I: messages of the program and of the library. S, R: one-sided puts to and gets from the other rank."""
 
 
 def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
-    """Traffic of a job from the files that its ranks wrote.
+    """Traffic of a job from the files that Open MPI's monitoring wrote on its ranks.
 
     Raises `DataError` if a file has another format, or a rank that the job does not have.
     """
@@ -90,8 +90,8 @@ def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
     last = max((max(row[:2]) for row in rows), default=0)
     if last > n_ranks:
         raise DataError(
-            f"the monitoring has rank {last}, the job has {n_ranks} ranks: start it with LD_PRELOAD, "
-            "so that there are no ranks of mpicoloc's own"
+            f"the monitoring files have a rank {last}, but the job has {n_ranks} ranks: start the job with "
+            "LD_PRELOAD, so that mpicoloc adds no ranks of its own"
         )
     inside = np.array([row for row in rows if max(row[:2]) < n_ranks], dtype=np.int64).reshape(-1, 4)
     return Traffic.of(n_ranks, *inside.T)
@@ -100,7 +100,7 @@ def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
 def _rows(name: str, content: str) -> Iterable[tuple[int, int, int, int]]:
     if not content.startswith("# POINT TO POINT"):
         raise DataError(
-            f"{name} is not a file of Open MPI's monitoring, which begins with '# POINT TO POINT'"
+            f"{name} was not written by Open MPI's monitoring: such a file begins with '# POINT TO POINT'"
         )
     for i, line in enumerate(content.splitlines(), 1):
         if line[:2] not in ("E\t", "I\t", "S\t", "R\t"):
@@ -145,7 +145,9 @@ def tell_run_delay(profiles: Iterable[Profile]) -> None:
     """Print a note for each job that often waited for processors: without waits it would send faster."""
     for profile in profiles:
         if (note := processor.delay_note(profile)) is not None:
-            messages.note(f"job {profile.job.id}: {note}; without these waits it would load the network more")
+            messages.note(
+                f"job {profile.job.id}: {note}; without these waits, its network load would be higher"
+            )
 
 
 def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile: Profile) -> JobInput:
@@ -156,7 +158,7 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
             f"--placement must be given once, or once for each of the {n} profiles, got {len(given)}"
         )
     if args.monitoring and n > 1:
-        raise UsageError(f"--monitoring {args.monitoring!r} takes one profile, got {n}")
+        raise UsageError(f"--monitoring {args.monitoring!r} applies to a single profile, got {n}")
     names = (given[i] if len(given) == n > 1 else ",".join(given)) if given else None
     duration_s, by = args.duration_s, "given by --duration-s"
     if duration_s is None:
@@ -172,10 +174,10 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
 def fabric_of(topology: str | None, link_rate: str | None, up_links: str | None) -> Fabric:
     """The network from a notation or a file.
 
-    Raises `UsageError`, `DataError` if it is missing or malformed.
+    Raises `UsageError` or `DataError` if it is missing or malformed.
     """
     if topology is None:
-        raise UsageError(f"--topology is missing: give one like '{EXAMPLE}', or a file of one")
+        raise UsageError(f"--topology is missing: give a notation like '{EXAMPLE}', or a topology file")
     text, source = (topology, "--topology") if is_notation(topology) else (_contents(topology), topology)
     fabric = readers.fabric_of_text(text, source, link_rate or LINK_RATE, up_links)
     if link_rate is None or len(fabric.assumed_levels) == fabric.topology.height:
@@ -193,7 +195,7 @@ def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
     text = "" if is_notation(topology) else _contents(topology)
     if not fabric.host_names or not readers.is_ibnetdiscover(text):
         raise UsageError(
-            f"--tables {tables} names ports of switches: give as --topology what ibnetdiscover printed"
+            f"--tables {tables} refers to switch ports: give the output of ibnetdiscover as --topology"
         )
     return parse(_contents(tables), tables, fabric, readers.wiring(text, topology))
 
@@ -208,7 +210,7 @@ def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
 def _monitored(prefix: str, n_ranks: int) -> Traffic:
     names = sorted(glob.glob(f"{glob.escape(prefix)}.*.prof"))
     if not names:
-        raise UsageError(f"--monitoring {prefix!r} needs files PREFIX.<rank>.prof")
+        raise UsageError(f"--monitoring {prefix!r}: no file is named PREFIX.<rank>.prof")
     return read(((name, _contents(name)) for name in names), n_ranks)
 
 
@@ -219,7 +221,7 @@ def _contents(path: str) -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UsageError(
-            f"{path!r} cannot be read ({reason}): give a file, or a notation of a topology"
+            f"{path!r} cannot be read ({reason}): give a topology file, or the notation of a topology"
         ) from None
 
 

@@ -22,7 +22,7 @@ CHUNK = 1 << 16
 """Messages routed at a time, so that arrays fit into the processor's cache and memory is bounded."""
 
 MAX_LINKS = 1 << 22
-"""Most links of a tree for which loads are computed; this many take 64 MiB for each job."""
+"""Largest number of links of a tree whose loads are computed; their loads take 64 MiB for each job."""
 
 
 def d_mod_k(topology: Levelled, src: Hosts, dst: Hosts) -> Paths:
@@ -79,7 +79,7 @@ def by_name(name: str) -> Route:
 
 @dataclass(frozen=True)
 class LinkLoads:
-    """Bytes on every link, read-only: ``up[l][k]`` on link k of level l to the roots, `down` to hosts."""
+    """Bytes on every link, read-only: on link k of level l, ``up[l][k]`` go up and ``down[l][k]`` down."""
 
     up: tuple[NDArray[np.float64], ...]
     down: tuple[NDArray[np.float64], ...]
@@ -135,18 +135,18 @@ def check_links(topology: Levelled) -> list[int]:
     sizes = [topology.n_links(level) for level in range(topology.height)]
     if sum(sizes) > MAX_LINKS:
         raise DataError(
-            f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to load each: "
-            "correct its numbers"
+            f"{topology} has {sum(sizes)} links, more than {MAX_LINKS}: too many to compute "
+            "their loads; correct the numbers of the topology"
         )
     return sizes
 
 
 def exchange_loads(topology: Topology, hosts: Hosts, n_bytes: float, route: Route) -> LinkLoads:
-    """Loads of an exchange in which each member sends the same bytes to each other member; hosts can repeat.
+    """Loads of an exchange in which all members send each other equally many bytes; members can share hosts.
 
     Under d-mod-k a message takes copy ``dst % roots`` of each level. Let c of the p members be in a subtree.
-    The up-link of one copy carries c messages to each member outside the subtree with this remainder, and its
-    down-link carries p - c messages to each member inside with this remainder. Under s-mod-k, up and down are
+    The up-link of a copy carries c messages to each member outside the subtree whose remainder selects the
+    copy, and its down-link carries p - c messages to each such member inside. Under s-mod-k, up and down are
     exchanged. Time is linear in members and links, not in pairs.
 
     Parameters

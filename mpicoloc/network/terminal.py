@@ -165,7 +165,7 @@ def _shared_table(cases: Sequence[Case], shared: Shared) -> Listing:
 
 
 def _pairs_table(cases: Sequence[Case], shared: Shared) -> Listing:
-    """Number of links that each pair of jobs shares, and the link with the most bytes of both together."""
+    """Number of links that each pair of jobs shares, and the link with the largest sum of their bytes."""
 
     def most_loaded(pair: tuple[int, int]) -> str:
         link = shared.links[pair][0]

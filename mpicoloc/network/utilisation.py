@@ -51,7 +51,7 @@ class Windows:
 
 
 def mean_bytes_in_transit(messages: TimedMessages, duration_s: float) -> float:
-    """Mean over a job's time of the bytes in transit between ranks.
+    """Mean number of bytes in transit between ranks during a job.
 
     Notes
     -----
@@ -81,7 +81,7 @@ def windows(
     if not (window_s > 0 and math.isfinite(window_s)):
         raise DataError(f"windows: the length must be above 0 s, got {window_s}")
     if len(messages.src) and int(max(messages.src.max(), messages.dst.max())) >= placement.n_ranks:
-        raise DataError(f"windows: a message names a rank that the placement, of {placement.n_ranks}, lacks")
+        raise DataError(f"windows: a message names a rank outside the placement of {placement.n_ranks} ranks")
     amounts = np.concatenate(
         [_message_bytes_by_level(topology, placement, messages)]
         + [_call_bytes_by_level(topology, placement, timed) for timed in calls]
@@ -93,7 +93,10 @@ def windows(
     first = float(start_s.min()) if len(amounts) else 0.0
     last = float(end_s.max()) if len(amounts) else 0.0
     if (last - first) / window_s >= MAX_WINDOWS:
-        raise DataError(f"windows: {last - first:g} s have more than {MAX_WINDOWS} windows of {window_s:g} s")
+        raise DataError(
+            f"windows: {last - first:g} s have more than {MAX_WINDOWS} windows of {window_s:g} s: "
+            "use longer windows"
+        )
     n_windows = max(1, math.ceil((last - first) / window_s))
     start, end = (start_s - first) / window_s, (end_s - first) / window_s
     rates = [spread(start, end, amounts[:, i], n_windows) for i in range(topology.height)]
@@ -198,8 +201,8 @@ def available_bps(
 ) -> NDArray[np.float64]:
     """Bandwidth of the links that leave the job's populated subtrees, bytes/s (Figures 3.4 and 3.5).
 
-    It is 0 on a level that the job does not use: the whole job is in one subtree, and `sent`, its bytes on
-    each level, shows no detours.
+    It is 0 on a level that the job does not use because the whole job is in one subtree and `sent` (the job's
+    bytes on each level) shows no detours.
     """
     check_placement(topology, placement)
     return np.array(
@@ -243,7 +246,8 @@ def utilisation(
         rate = None if duration_s is None else float(sent[level]) / duration_s
         if rate is not None and not math.isfinite(rate):
             raise DataError(
-                f"utilisation: {sent[level]:g} bytes in {duration_s} s are no rate: correct the duration"
+                f"utilisation: {sent[level]:g} bytes in {duration_s} s give no finite rate: correct the "
+                "duration"
             )
         fraction = None if rate is None else (rate / float(available[level]) if available[level] else 0.0)
         rows.append(NetworkLevel(level, float(sent[level]), rate, float(available[level]), fraction))
@@ -334,7 +338,7 @@ def _check_sizes(topology: Levelled, placement: Placement, traffic: Rounds) -> N
     check_placement(topology, placement)
     if traffic.n_ranks != placement.n_ranks:
         raise DataError(
-            f"the placement has hosts for {placement.n_ranks} ranks, the job has {traffic.n_ranks}"
+            f"the placement has hosts for {placement.n_ranks} ranks, but the job has {traffic.n_ranks}"
         )
 
 
@@ -357,8 +361,8 @@ def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.in
 
     Notes
     -----
-    Jokanovic 2014, Eq. 4.2; level k there is link level k - 1 here. Eq. 4.1 is for fragments of equal size,
-    Eq. 4.3 and 4.4 are for fragments of one host on levels 2 and 3 there.
+    Jokanovic 2014, Eq. 4.2; level k of the thesis is link level k - 1 here. Eq. 4.1 is for fragments of equal
+    size. Eq. 4.3 and 4.4 are for fragments of one host on levels 2 and 3 of the thesis.
     """
     check_placement(topology, placement)
     own = len(placement.distinct_hosts())
@@ -388,7 +392,10 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
     """
     below = int(np.prod(m, dtype=np.int64))
     if not 1 <= fragment <= min(n_hosts, below):
-        raise DataError(f"sharing: a fragment must be in [1, {min(n_hosts, below)}] hosts, got {fragment}")
+        raise DataError(
+            f"sharing: the number of hosts in a fragment must be in [1, {min(n_hosts, below)}], got "
+            f"{fragment}"
+        )
     return n_hosts / fragment * (below - fragment)
 
 
@@ -478,7 +485,7 @@ def sending_hosts(
 
 
 def _exchange_senders(topology: Topology, hosts: Hosts, route: Route) -> NDArray[np.float64]:
-    """Number of hosts that send over each link if each host sends to each other host."""
+    """Number of hosts that send over each link if each host sends to every other host."""
     rows = []
     for level in range(topology.height):
         roots, n_links = topology.subtree_roots(level + 1), topology.n_links(level)

@@ -1,9 +1,9 @@
-r"""Show the load of a job on each level of a fat-tree, the job's own or any other.
+r"""Show the load that a job puts on each level of its own fat-tree, or of any other.
 
 Prints the bytes, injection rate, bandwidth available to the job's hosts, and utilisation of each level, as in
 Jokanovic 2014, chapter 3: L0 counts traffic that leaves a host, L1 traffic that leaves a first-level switch.
-Compares several placements and slimmings. Several profiles, each with its placement, are jobs that run
-together: the output then has the links that they share.
+Compares several placements and slimmings. Several profiles, each with its placement, stand for jobs that run
+together: the output then lists the links that they share.
 
   mpicoloc network job.h5 --topology 'XGFT(3;16,16,8;1,16,16)' \
       --placement F8,RF --slimming 8,2

@@ -1,7 +1,7 @@
-"""Files of plain values and arrays: a zip of .npy files for `numpy.load`, of which `head` is JSON text.
+"""Files of plain values and arrays: a zip of .npy files for `numpy.load`; one, `head`, is JSON text.
 
-The author of a file need not be trusted: no code in a file is run, and sizes are checked against that of the
-file before they are used.
+The author of a file need not be trusted: no code in a file is run, and the sizes of arrays are checked
+against the size of the file before they are used.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def write(
         hdf5.replace(os.fspath(path), buffer.getvalue())
     except EnvironmentFault as error:
         reason = getattr(error.__cause__, "strerror", None) or "the system refuses"
-        raise EnvironmentFault(f"cannot write {os.fspath(path)}: {reason}; choose another place") from error
+        raise EnvironmentFault(f"cannot write {os.fspath(path)}: {reason}; choose another path") from error
 
 
 def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[str, Any], dict[str, Array]]:
@@ -72,7 +72,8 @@ def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[st
         raise DataError(f"{name} is not an {form}")
     if found[1] != version:
         raise DataError(
-            f"{name} has version {found[1]!r} of a {form}, this mpicoloc reads {version}: make it again"
+            f"{name} is an {form} of version {found[1]!r}, but this mpicoloc reads version {version}: create "
+            "the file again"
         )
     return told, arrays
 
@@ -80,7 +81,7 @@ def read(path: str | os.PathLike[str], form: str, version: int) -> tuple[dict[st
 def damaged(path: str, form: str, error: BaseException) -> DataError:
     """The error for a damaged file."""
     reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-    return DataError(f"{path} is damaged or no {form}: {reason}; make it again, or copy it again")
+    return DataError(f"{path} is damaged or is not an {form}: {reason}; create or copy the file again")
 
 
 def _opened(path: str) -> BinaryIO:
@@ -90,7 +91,7 @@ def _opened(path: str) -> BinaryIO:
         raise DataError(f"no such file: {path}") from error
     except OSError as error:
         if error.errno == errno.EINVAL:
-            raise DataError(f"{path} is not a file; give the name of one") from error
+            raise DataError(f"{path} is not a file; give the name of a file") from error
         raise EnvironmentFault(f"cannot open {path}: {error.strerror}") from error
 
 
@@ -99,21 +100,21 @@ def _arrays(file: BinaryIO) -> dict[str, Array]:
         infos = archive.infolist()
         n_bytes = sum(info.file_size for info in infos)
         if len(infos) > _MAX_ARRAYS or n_bytes > MAX_BYTES:
-            raise ValueError(f"{len(infos)} arrays of {n_bytes:,} bytes are more than allowed")
+            raise ValueError(f"{len(infos)} arrays with a total of {n_bytes:,} bytes exceed the limits")
         return {info.filename.removesuffix(".npy"): _array(archive.read(info)) for info in infos}
 
 
 def _array(content: bytes) -> Array:
-    """Parse a .npy file, which must consist of a header of version 1 and exactly its numbers."""
+    """Parse a .npy file: a header of version 1, then exactly the numbers that the header describes."""
     file = io.BytesIO(content)
     if np.lib.format.read_magic(file) != (1, 0):
-        raise ValueError("an array of another version")
+        raise ValueError("an array is in an unknown version of the .npy format")
     shape, is_fortran, kind = np.lib.format.read_array_header_1_0(file)
     n = 1
     for length in shape:
         n *= length
     if is_fortran or kind.kind not in "biufS" or n * kind.itemsize != len(content) - file.tell():
-        raise ValueError(f"an array of type {kind} and shape {shape} does not match its size")
+        raise ValueError(f"the size of an array does not match its type {kind} and shape {shape}")
     return np.frombuffer(content, kind, offset=file.tell()).reshape(shape)
 
 

@@ -37,7 +37,7 @@ _ROUNDING = 1e-7
 
 @dataclass(frozen=True)
 class Tightened:
-    """Result of one round: a bound, edges that the program lacks, and whether to stop."""
+    """Result of one round: a bound, edges that the linear program lacks, and whether to stop."""
 
     bound: float
     missing: Ints
@@ -110,7 +110,7 @@ class Cuts:
         return reduced
 
     def _missing(self, reduced: Floats, rounding: float) -> Ints:
-        """The edges of most negative reduced cost at each vertex, which the program lacks."""
+        """Edges that the program lacks: those of most negative reduced cost at each vertex."""
         k = min(N_PRICED, len(reduced) - 1)
         ends = np.argpartition(reduced, k - 1, axis=1)[:, :k]
         edges = np.stack([np.repeat(np.arange(len(reduced)), k), ends.ravel()], axis=1)
@@ -143,9 +143,9 @@ class Cuts:
 
 
 def mean_cost(y: Floats, weights: Floats) -> float:
-    """Mean cost of a vertex by the dual variables, as the scale below which differences are rounding.
+    """Mean cost of a vertex by the dual variables: the scale by which rounding errors are recognised.
 
-    The largest weight is no such scale: it may be many times the weight of all edges that matter.
+    The largest weight is not a suitable scale: it may be many times as large as all weights that matter.
     """
     mean = float(y.mean())
     return mean if mean > 0 else float(weights.max()) or 1.0
@@ -165,13 +165,13 @@ MAX_VERTICES = 4096
 COMPLETE_UP_TO = 64
 """Up to this size the complete graph is matched directly, which is faster than choosing edges."""
 COMPLETE_RATHER_UP_TO = 300
-"""Up to this size the complete graph is matched, not odd sets added, if few edges were not enough."""
+"""Up to this size, if few edges were not enough, match the complete graph instead of adding odd sets."""
 N_NEIGHBOURS = 10
 """Number of edges of least reduced cost kept at each vertex."""
 MAX_NEIGHBOURS = 40
 """Average number of edges per vertex above which no more are added."""
 N_ASCENTS = 12
-"""Cheap rounds that raise the dual variables first, so that the assignment problem is solved faster."""
+"""Number of cheap rounds that first raise the dual variables, which speeds up the assignment problem."""
 TOLERANCE_FRAC = 1e-3
 _TIES_FRAC = 1e-7
 _WEIGHT_BITS = 44
@@ -277,12 +277,16 @@ def cost_of(partner: Ints, weights: Floats, alone: Floats) -> float:
 def checked(weights: ArrayLike, alone: ArrayLike) -> tuple[Floats, Floats]:
     """Weights and costs as arrays, if they meet the requirements of `match`."""
     if np.size(alone) > MAX_VERTICES:
-        raise DataError(f"matching of {np.size(alone):,}, at most {MAX_VERTICES:,} fit: match parts of them")
+        raise DataError(
+            f"matching: {np.size(alone):,} vertices exceed the limit of {MAX_VERTICES:,}: match them in parts"
+        )
     weights = np.array(weights, np.float64, ndmin=2)
     alone = np.array(alone, np.float64, ndmin=1)
     n = len(alone)
     if alone.shape != (n,) or (weights.shape != (n, n) and weights.size + n):
-        raise DataError(f"matching: weights of shape {weights.shape} for {alone.shape} vertices; need (n, n)")
+        raise DataError(
+            f"matching: weights has shape {weights.shape}, alone has {alone.shape}; need (n, n) and (n,)"
+        )
     weights = weights.reshape(n, n)
     np.fill_diagonal(weights, 0.0)
     for name, numbers in (("weight", weights), ("cost of staying alone", alone)):
@@ -291,7 +295,7 @@ def checked(weights: ArrayLike, alone: ArrayLike) -> tuple[Floats, Floats]:
             where = tuple(int(i) for i in np.argwhere(wrong)[0])
             raise DataError(f"matching: the {name} at {where} is {numbers[where]}; need a number >= 0")
     if not np.array_equal(weights, weights.T):
-        raise DataError("matching: weights are not symmetric; take the larger of both directions")
+        raise DataError("matching: weights are not symmetric; use the larger weight of the two directions")
     return weights, alone
 
 
@@ -380,7 +384,7 @@ def _shortest(steps: Floats) -> Floats:
 
 
 def spread(n: int) -> Floats:
-    """Numbers in [0, 1), shape (n, n), to break ties, or all jobs of a program would keep the same edges."""
+    """Numbers in [0, 1), shape (n, n), to break ties, so that jobs of a program keep different edges."""
     ids = np.arange(n)
     return (ids[:, None] * np.sqrt(2) + ids * (np.sqrt(5) - 1) / 2) % 1
 
@@ -440,7 +444,8 @@ class _Graph:
     def _blossom(self) -> Ints:
         i, j = self.edges.T
         if self.is_perfect:
-            # Reduced costs are faster, and change the cost of all perfect matchings by the same sum.
+            # Matching by reduced costs is faster; they change the cost of all perfect matchings by the same
+            # sum.
             numbers = self._reduced[i, j]
             gains = numbers.max(initial=0.0) - numbers
         else:

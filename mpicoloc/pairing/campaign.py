@@ -69,7 +69,7 @@ class Campaign:
 
 
 _SHORT_S, _GOOD_S = 5.0, 30.0
-"""Run times alone below which a program is too short, and at which it is long enough, s."""
+"""Run times alone below which a program is too short, and from which it is long enough, s."""
 
 
 @dataclass(frozen=True, order=True)
@@ -100,7 +100,7 @@ def read_file(path: str) -> Campaign:
         raise DataError(f"{path} is not TOML: {error}") from None
     known = {"rounds", "places", "programs"}
     if unknown := sorted(set(told) - known):
-        raise DataError(f"{path}: unknown key {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        raise DataError(f"{path}: unknown key {unknown[0]!r}; the keys are {', '.join(sorted(known))}")
     tables = told.get("programs")
     if not isinstance(tables, dict) or not 0 < len(tables) <= MAX_PROGRAMS:
         raise DataError(f"{path}: needs 1 to {MAX_PROGRAMS} tables [programs.NAME]")
@@ -108,7 +108,7 @@ def read_file(path: str) -> Campaign:
     programs = {name: _program(path, base, name, table) for name, table in tables.items()}
     rounds = _checked(path, "rounds", told.get("rounds", 4), int)
     if rounds < 2:
-        raise DataError(f"{path}: rounds must be at least 2, to measure how much runs vary")
+        raise DataError(f"{path}: rounds must be at least 2, so that the variation of run times is known")
     return Campaign(programs, rounds, _places(path, told.get("places")))
 
 
@@ -118,7 +118,7 @@ def _checked(path: str, what: str, value: object, kind: type, of: type | None = 
         items = value.values() if isinstance(value, dict) else value
         is_right = all(isinstance(item, of) for item in items)  # type: ignore[attr-defined]
     if not is_right:
-        wanted = {int: "a whole number", str: "a text", list: "a list", dict: "a table", float: "a number"}
+        wanted = {int: "a whole number", str: "a string", list: "a list", dict: "a table", float: "a number"}
         inner = f" of {of.__name__}" if of else ""
         raise DataError(f"{path}: {what} must be {wanted[kind]}{inner}, got {value!r}")
     return value
@@ -129,12 +129,12 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
     what = f"programs.{name}"
     if not name or "/" in name or name.startswith("."):
         raise DataError(
-            f"{path}: {what}: a name becomes part of file names: write it without / and leading dot"
+            f"{path}: {what}: the name becomes part of file names: it must not contain / or begin with a dot"
         )
     command = told.pop("command", None)
     argv = shlex.split(command) if isinstance(command, str) else command
     if not argv or not isinstance(argv, list) or not all(isinstance(word, str) for word in argv):
-        raise DataError(f"{path}: {what}.command must be a text or a list of words, got {command!r}")
+        raise DataError(f"{path}: {what}.command must be a string or a list of strings, got {command!r}")
     if "/" in argv[0]:
         argv[0] = os.path.normpath(os.path.join(base, argv[0]))
     n_ranks = told.pop("n_ranks", None)
@@ -144,7 +144,9 @@ def _program(path: str, base: str, name: str, table: object) -> Program:
     if folder is not None:
         folder = os.path.join(base, _checked(path, f"{what}.folder", folder, str))
         if not os.path.isdir(folder):
-            raise DataError(f"{path}: {what}.folder: there is no folder {folder}")
+            raise DataError(
+                f"{path}: {what}.folder: there is no folder {folder}: create it, or correct the path"
+            )
     env = _checked(path, f"{what}.env", told.pop("env", {}), dict, str)
     args = _checked(path, f"{what}.mpirun_args", told.pop("mpirun_args", []), list, str)
     limit_s = float(_checked(path, f"{what}.limit_s", told.pop("limit_s", int(LIMIT_S)), int))
@@ -162,7 +164,9 @@ def _places(path: str, told: object) -> tuple[tuple[int, ...], tuple[int, ...]]:
         raise DataError(f"{path}: places must be two lists of processors, got {told!r}")
     for cpu in itertools.chain(*lists):
         if _checked(path, "places", cpu, int) not in usable:
-            raise DataError(f"{path}: places: processor {cpu} is not among {usable}, those of this process")
+            raise DataError(
+                f"{path}: places: processor {cpu} is not among the processors of this process, {usable}"
+            )
     return tuple(lists[0]), tuple(lists[1])
 
 
@@ -195,7 +199,9 @@ def experiments(
     """
     for name in names:
         if name not in campaign.programs:
-            raise UsageError(f"no program {name!r} in the campaign; there are {', '.join(campaign.programs)}")
+            raise UsageError(
+                f"no program {name!r} in the campaign; its programs are {', '.join(campaign.programs)}"
+            )
     pairs = list(itertools.combinations_with_replacement(names, 2))
     if n_pairs is not None and n_pairs < len(pairs):
         pairs = [pairs[i] for i in sorted(rng.choice(len(pairs), n_pairs, replace=False))]
@@ -247,7 +253,7 @@ def command(program: Program) -> list[str]:
 
 
 def _mpirun_args(program: Program) -> Sequence[str]:
-    """Arguments of mpirun. By default they turn off Open MPI's binding, which may leave the place."""
+    """Arguments of mpirun. By default they turn off Open MPI's binding, which may ignore the place."""
     if program.mpirun_args:
         return program.mpirun_args
     found = target.find(list(program.argv), dict(os.environ), None)
@@ -315,7 +321,7 @@ class Corun:
             beside = f" beside {others[0]}" if others else ""
             limit_s = self.programs[i].limit_s
             raise DataError(
-                f"{run.program}{beside} still runs after {limit_s:g} s, its limit_s, and was ended"
+                f"{run.program}{beside} was ended because it ran for longer than its limit_s, {limit_s:g} s"
             )
 
     def _launch(self, i: int, scratch: str) -> Run:
@@ -404,7 +410,7 @@ def stop_left(profiles: str) -> list[int]:
 
 
 def _is_in_session(pid: int, session: int) -> bool:
-    """Whether a process belongs to the session. Processes that a shell left do; a keeper does not."""
+    """Whether a process belongs to the session. Those left by a shell belong to it; a keeper does not."""
     try:
         return os.getsid(pid) == session
     except ProcessLookupError:
@@ -442,7 +448,7 @@ def _processes(name: str, value: str, *, is_start: bool = False) -> list[int]:
 
 
 MAX_BYTES = 256 << 20
-"""If files together are larger, sizes and modification times identify them, not their content."""
+"""If files together are larger, they are identified by size and modification time, not by content."""
 _PARTS = ("its command", "the file that it runs", "the files of its folder")
 
 
@@ -511,7 +517,7 @@ def _sha(path: str) -> str:
         with open(path, "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        error.filename = path  # an error from reading does not have it
+        error.filename = path  # errors while reading do not name the file
         raise
 
 
@@ -560,7 +566,7 @@ def read(folder: str) -> list[Done]:
     except FileNotFoundError:
         return []
     except UnicodeDecodeError:
-        raise DataError(f"{path} is not text: remove it to make all experiments again") from None
+        raise DataError(f"{path} is not text: remove it to repeat all experiments") from None
     return [_done(path, i, line) for i, line in enumerate(lines[:-1], 1)]
 
 
@@ -570,7 +576,7 @@ def _done(path: str, i_line: int, line: str) -> Done:
         experiment = Experiment(int(told["round"]), tuple(map(str, told["names"])))
         runs = tuple(TimedRun(**run) for run in told["runs"])
         if any(not (run.wall_s > 0 and run.begin_unix_s > 0) for run in runs):
-            raise ValueError("a time that is not above 0")
+            raise ValueError("a time is not above 0")
         digests = {str(k): str(v) for k, v in told["digests"].items()}
         first, second = told["places"]
         places = [[int(cpu) for cpu in place] for place in (first, second)]
@@ -601,13 +607,13 @@ def missing(
         for name, before in each.how.items():
             if before != how[name]:
                 raise DataError(
-                    f"runs in this folder were made with {name} {before}, and not {how[name]}: "
+                    f"earlier runs in this folder were made with {name} {before}, not {how[name]}: "
                     "give another folder with --out"
                 )
         for name, digest in each.digests.items():
             if what := name in now and changes(digest, now[name], campaign.programs[name]):
                 raise DataError(
-                    f"program {name!r} was changed since it was run in this folder ({' and '.join(what)}): "
+                    f"program {name!r} has changed since its runs in this folder ({' and '.join(what)}): "
                     "give it another name, or another folder with --out"
                 )
         made.add((each.experiment.i_round, tuple(sorted(each.experiment.names))))
@@ -733,7 +739,7 @@ def _timed(run: Run, folder: str, own: Sequence[str]) -> TimedRun | None:
     job, where = profile.job, os.path.relpath(run.profile, folder)
     is_whole = run.code == 0 and not profile.partial
     if run.code == 0 and profile.partial:
-        raise DataError(f"{run.program}: its profile {run.profile} is partial, so its time is not known")
+        raise DataError(f"{run.program}: the profile {run.profile} is partial, so the run time is unknown")
     stranger = _stranger(profile, own)
     if stranger is not None:
         raise DataError(
@@ -767,12 +773,12 @@ def complete(
     with _ended_by_signals(), alone_in(folder) as ended:
         if ended is None:
             messages.trouble(
-                f"the file system of {folder} has no file locks: make sure that no other campaign runs "
-                "there; processes left by a killed campaign are not ended"
+                f"the file system of {folder} has no file locks, so processes of a killed campaign "
+                "are not ended: make sure that nothing else runs in this folder"
             )
         elif ended:
             messages.trouble(
-                f"a campaign was killed here; the processes that it left running were ended ({len(ended)})"
+                f"a campaign in this folder was killed; its remaining processes ({len(ended)}) were ended"
             )
         done = read(folder)
         todo = missing(plan, wanted, done, env)
@@ -811,7 +817,7 @@ class _Progress:
         """Announce the experiments to make."""
         places = " and ".join(",".join(map(str, place)) for place in plan.places)
         messages.note(
-            f"{len(self.left)} of {n_wanted} experiments to make, on processors {places}{self._time()}"
+            f"{len(self.left)} of {n_wanted} experiments remain, on processors {places}{self._time()}"
         )
 
     def add(self, experiment: Experiment, found: Done | MpicolocError) -> None:
@@ -823,7 +829,7 @@ class _Progress:
             return
         self.done.append(found)
         times = ", ".join(f"{run.program} {run.wall_s:.2f} s" for run in found.runs if run.is_whole)
-        messages.note(f"{what}: {times}; {len(self.left)} left{self._time()}")
+        messages.note(f"{what}: {times}; {len(self.left)} experiments left{self._time()}")
 
     def _time(self) -> str:
         left_s = expected_s(self.left, self.done) if self.left else None
@@ -837,7 +843,7 @@ def _about(time_s: float) -> str:
 
 
 def slowdowns_of(done: Iterable[Done], names: Sequence[str]) -> list[Slowdown]:
-    """Slowdowns of the programs of these names beside each other."""
+    """Slowdowns of the programs with these names beside each other."""
     found = slowdowns([each.runs for each in done])
     return [each for each in found if {each.target, each.co_runner} <= set(names)]
 
@@ -848,7 +854,8 @@ def short_programs(done: Iterable[Done]) -> list[str]:
     for run in (run for each in done if each.experiment.kind == "solo" for run in each.runs if run.is_whole):
         alone[run.program] = max(run.wall_s, alone.get(run.program, 0.0))
     return [
-        f"{name} takes {wall_s:.2f} s alone: give it {_GOOD_S / max(wall_s, 1e-3):.0f} times as much work"
+        f"{name} takes {wall_s:.2f} s alone, which is too short: give it {_GOOD_S / max(wall_s, 1e-3):.0f} "
+        "times as much work"
         for name, wall_s in sorted(alone.items())
         if wall_s < _SHORT_S
     ]

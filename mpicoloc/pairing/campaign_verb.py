@@ -28,7 +28,7 @@ from mpicoloc import messages
 from mpicoloc.cli.arguments import count, whole
 
 _WHY_UNKNOWN = (
-    "needs runs alone that ended, one program run twice, and runs that last long beside their start and end"
+    "a slowdown needs complete runs alone, some program run twice, and runs much longer than their start-up"
 )
 
 
@@ -44,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--meter",
         default="none",
-        help="meter of the jobs; with none, the default, no job is paused for shutters",
+        help="meter of the jobs (default none, which pauses no job for shutters)",
     )
     parser.add_argument("--dry-run", action="store_true", help="only list the runs")
     parser.add_argument(

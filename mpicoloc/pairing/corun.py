@@ -118,7 +118,7 @@ class _Alone:
         return by_place.get(place) or [wall_s for times in by_place.values() for wall_s in times]
 
     def variance(self, program: str, shares: Mapping[int, float]) -> float:
-        """Variance of the mean time alone over places with these shares, in units of a single run's."""
+        """Variance of the mean time alone over places with these shares, relative to that of a single run."""
         by_place = self.times[program]
         n = sum(map(len, by_place.values()))
         rest = sum(share for place, share in shares.items() if place not in by_place)
@@ -152,7 +152,7 @@ def _beside(
 def _scatter(found: Mapping[Any, Mapping[int, Sequence[float]]]) -> tuple[float, int]:
     """Pooled standard deviation of the logarithms, and its degrees of freedom.
 
-    Computed within places if runs were repeated on one; else differences between places count as spread.
+    Computed within places if runs were repeated on a place; else places' differences count as spread.
     """
     within = _pooled_sd([values for by_place in found.values() for values in by_place.values()])
     return within if within[1] else _pooled_sd([[*chain(*by_place.values())] for by_place in found.values()])

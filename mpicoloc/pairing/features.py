@@ -2,9 +2,9 @@
 
 Processor counters need a PMU; MPI, bursts, memory, network and software events exist everywhere (Zacarias et
 al. 2021, Tables 1 and 3). Rates are per second of the job alone and per core, because totals would reflect
-the run time. For a run that shared its nodes, values come from windows alone (shutters) where these have
-them, and amounts are divided by the time that the run would have taken alone. Features that were not measured
-are absent.
+the run time. For a run that shared its nodes, values come from its shutters, in which it is alone, if these
+provide them, and amounts are divided by the time that the run would have taken alone. Features that were not
+measured are absent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.measure.co_runners import slowdown_by_job
 
 LEAST_RUNNING_FRAC = 0.05
-"""Smallest fraction of its time that an event must be counted: below this, scaling up is a guess."""
+"""Smallest fraction of a run in which an event must be counted: below this, scaling up is a guess."""
 PER_INSTRUCTIONS = 1000
 _BASES = ("instructions", "cycles")
 RATED = tuple(event for event in EVENTS if event.is_usual and event.name not in _BASES)
@@ -249,7 +249,7 @@ def _quantiles(values: Floats, weights: Floats, at: Sequence[float]) -> list[flo
 
 
 def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
-    """Fraction of the time in each class of calls, by the call that ends a cycle."""
+    """Fraction of the time in each class of calls; the call that ends a cycle determines its class."""
     total_ns = float(cycles["comp_ns"].sum() + cycles["mpi_ns"].sum())
     if not total_ns or not len(call_sites):
         return {}
@@ -404,7 +404,7 @@ def run_of(profile: Profile) -> Run:
 
 
 def _co_runners(profile: Profile) -> tuple[tuple[str, float], ...]:
-    """Overlap with each co-runner, s: on several nodes, that on the node with the longest overlap."""
+    """Overlap with each co-runner, s; if they share several nodes, the longest overlap on one node."""
     found: dict[str, float] = {}
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
@@ -426,7 +426,7 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     Returns
     -------
     JobFeatures
-        The run time alone is the mean, over the runs that count, of time over slowdown.
+        The run time alone is the mean of time divided by slowdown over the runs that count.
 
     Raises
     ------
@@ -436,7 +436,9 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     found = [run_of(run) if isinstance(run, Profile) else run for run in runs]
     whole = [run for run in found if not run.partial and run.solo_s > 0]
     if not whole:
-        raise DataError(f"none of {len(runs)} profiles is of a run that came to its end; run the job once")
+        raise DataError(
+            f"none of the {len(runs)} profiles is of a complete run; let the job run to its end once"
+        )
     best = max(map(_run_weight, whole))
     counted = [run for run in whole if _run_weight(run) == best]
     last = counted[-1]

@@ -69,7 +69,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "--layout",
         metavar="WORD",
         default="",
-        help="apart or same: only jobs on processors of their own, or only on the same ones",
+        help="apart: only jobs on separate processors; same: only jobs on the same processors",
     )
 
 

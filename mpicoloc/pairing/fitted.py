@@ -67,7 +67,7 @@ def band(predicted: Floats, measured: Floats, least: float) -> Band:
 def covering(
     predicted: Floats, measured: Floats, rows: Ints, left_out: Ints, least: float
 ) -> tuple[Band, float]:
-    """Interval that also holds for programs it was not computed from; `least` as in `band`.
+    """Interval that also holds for programs from which it was not computed; `least` as in `band`.
 
     Shapes: `predicted`, `measured` (n,), `rows` (n,), `left_out` (n,).
     """
@@ -92,7 +92,7 @@ def _wider(found: Band, factor: float) -> Band:
 
 
 UNDER_COST = 2.0
-"""Cost of an underestimate relative to an overestimate: it puts jobs together that should not share."""
+"""Cost of an underestimate, which pairs jobs that should not share, relative to an overestimate."""
 
 
 def cost(predicted: Floats, measured: Floats, weights: Floats) -> float:
@@ -293,8 +293,8 @@ class Trees:
         return (slice(i, i + step) for i in range(0, n, step))
 
     def _reach(self, features: Floats, column: Ints, decides: Bools) -> Bools:
-        """Nodes (rows) that jobs (columns) can reach; both ways are open at nodes that do not decide."""
-        # Trees were grown on single precision, and thresholds lie between such numbers.
+        """Nodes (rows) that jobs (columns) can reach; nodes that test the other job open both branches."""
+        # Trees were grown in single precision, and thresholds lie between such numbers.
         values = np.ascontiguousarray(features.astype(np.float32).astype(float).T)
         reach = np.zeros((len(self.feature), len(features)), bool)
         reach[self.roots] = True
@@ -455,7 +455,7 @@ ACTIVATIONS: Mapping[str, Callable[[Floats], Floats]] = {
 
 @dataclass(frozen=True)
 class Layers:
-    """A network: layer k is `activation` of `weights[k]` (in, out) times the one before, plus `biases[k]`.
+    """A network: layer k is `activation` of `weights[k]` (in, out) times layer k - 1, plus `biases[k]`.
 
     `activation` () is an index into `ACTIVATIONS`. The last layer has one output and no activation. `sizes`
     has the sizes of all layers, and `numbers` their weights and biases in sequence.

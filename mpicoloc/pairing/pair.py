@@ -76,21 +76,23 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         type=positive,
         default=math.inf,
-        help="most cores that the jobs on a node have together",
+        help="maximum number of cores of all jobs on a node together",
     )
     parser.add_argument(
         "--node-memory",
         metavar="BYTES",
         type=positive,
         default=math.inf,
-        help="most memory that the jobs on a node have together",
+        help="maximum memory of all jobs on a node together",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the plan, or watch Slurm."""
     if args.watch + (args.release is not None) + (args.jobs is not None) != 1:
-        raise UsageError("give a file of jobs, --watch for those of Slurm, or --release to undo its pairs")
+        raise UsageError(
+            "give a file of jobs, --watch to pair the jobs in Slurm, or --release to undo the pairing"
+        )
     if args.release is not None:
         return _release(args)
     from mpicoloc.pairing.policies import Room, Rules
@@ -134,7 +136,7 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--watch", action="store_true", help="poll Slurm's queue, and place pairs")
     group.add_argument(
         "--release", metavar="NODES", nargs="?", const="",
-        help="undo the placement of jobs that still wait (only on NODES, if given), and end",
+        help="undo the placement of waiting jobs (only on NODES, if given), and exit",
     )  # fmt: skip
     group.add_argument("--profiles", metavar="FOLDER", help="folder in which jobs leave their profiles")
     group.add_argument(
@@ -151,11 +153,11 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--audit", metavar="FILE", help="append a line of JSON to this file for each decision")
     group.add_argument("--dry-run", action="store_true", help="decide and report, but change nothing")
-    group.add_argument("--once", action="store_true", help="poll once, and end")
+    group.add_argument("--once", action="store_true", help="poll once, and exit")
 
 
 def _watch(args: argparse.Namespace, rules: Rules) -> int:
-    """Run the service until the process ends, or one round with --once."""
+    """Run the service until the process ends, or for one round with --once."""
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
     from mpicoloc.pairing.terminal import show_action

@@ -1,6 +1,6 @@
 """Pairing policies: Zacarias et al. 2021, section 3.5, and the policies that it is compared with.
 
-Also their input: the waiting jobs, and a node's room.
+Also their input: the waiting jobs, and the cores and memory of a node.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class Room:
         too_large = np.flatnonzero(~np.diag(self.fits(queue, [(job,) for job in range(len(queue))])))
         if len(too_large):
             raise DataError(
-                f"job {too_large[0]} does not fit a node of {self.n_cores:g} cores, "
-                f"{self.memory_bytes:g} bytes: leave it out"
+                f"job {too_large[0]} does not fit a node of {self.n_cores:g} cores "
+                f"and {self.memory_bytes:g} bytes of memory: leave it out"
             )
 
     def fits(self, queue: Queue, groups: Sequence[Sequence[int]]) -> Bools:
@@ -258,8 +258,8 @@ class Rules:
     policy : str
         One of `POLICIES`.
     threshold_frac : float or None
-        Jobs share only if that takes at most this fraction of their time one after the other. None: always,
-        if slowdowns are known and nodes have room. Ignored by ``di`` and ``fifo-shared``.
+        Jobs share only if they then take at most this fraction of their total time one after the other. None:
+        always, if slowdowns are known and nodes have room. Ignored by ``di`` and ``fifo-shared``.
     n_per_node : int
         Largest number of jobs on a node; above 2 only for ``blossom`` and ``greedy`` with a threshold.
     is_cautious : bool
@@ -287,13 +287,15 @@ class Rules:
 
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
-            raise UsageError(f"no policy {self.policy!r}; there are {', '.join(POLICIES)}")
+            raise UsageError(f"no policy {self.policy!r}; the policies are {', '.join(POLICIES)}")
         # Jobs that take longer together than one after the other never reduce the total, so a threshold
         # above 1 would have no effect.
         if self.threshold_frac is not None and not 0 < self.threshold_frac <= 1:
             raise UsageError(f"the threshold must be in (0, 1], got {self.threshold_frac}")
         if self.n_per_node < 2:
-            raise UsageError(f"jobs on a node must be >= 2, got {self.n_per_node}; for 1 use the policy fifo")
+            raise UsageError(
+                f"the number of jobs per node must be >= 2, got {self.n_per_node}; for 1, use the policy fifo"
+            )
         if self.n_per_node > 2 and (self.policy not in ("blossom", "greedy") or self.threshold_frac is None):
             raise UsageError("more than 2 jobs on a node need the policy blossom or greedy, and a threshold")
         if self.prior_slowdown is not None and not 1 <= self.prior_slowdown < np.inf:
@@ -350,8 +352,8 @@ def plan(queue: Queue, rules: Rules | None = None) -> Plan:
     `EnvironmentFault` if the policy is ``blossom`` and rustworkx is not installed.
 
     Zacarias et al. 2021, section 3.5: minimum-weight perfect matching of the degradation graph. The paper
-    splits pairs that are slower than one after the other after the matching; here the matching itself may
-    leave a job alone, so the total is never larger.
+    first matches, then splits pairs that would take longer together than one after the other. Here the
+    matching itself may leave a job alone, so the total is never larger.
     """
     return plan_parts(len(queue), queue.part, rules)
 
@@ -377,13 +379,13 @@ def _notes(found: Plan, n_jobs: int, rules: Rules) -> Iterator[str]:
     if n_jobs > WINDOW:
         yield (
             f"{n_jobs:,} jobs, planned in parts of {WINDOW:,} in order of arrival: no pair crosses parts, "
-            "and the least possible holds for such plans only"
+            "and 'the least possible' means the least for such plans"
         )
     # False without a proof, because the gap is then NaN.
     if found.gap_frac > rules.tolerance_frac:
         yield (
             f"the plan may take up to {100 * found.gap_frac:.2f} % more than the least possible: "
-            f"a gap within {100 * rules.tolerance_frac:g} % was not proved"
+            f"no proof was found that the gap is at most {100 * rules.tolerance_frac:g} %"
         )
 
 
@@ -436,7 +438,7 @@ def _merged(
 
 
 def _blind_pairs(queue: Queue, rules: Rules) -> list[tuple[int, int]]:
-    """Pairs of the policies that ignore slowdowns. Jobs without a known slowdown are left out."""
+    """Pairs chosen by the policies that ignore slowdowns. Jobs without a known slowdown are left out."""
     if rules.policy == "fifo":
         return []
     known = np.flatnonzero(_is_known(queue))
@@ -458,7 +460,7 @@ def _is_known(queue: Queue) -> Bools:
 
 
 def _with_reason(group: Group, queue: Queue, graph: Graph, fits: Bools, rules: Rules) -> Group:
-    """The group; a job that is alone gets the reason."""
+    """The same group, with the reason if its job runs alone."""
     if len(group.jobs) > 1:
         return group
     job = group.jobs[0]

@@ -39,9 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print predictions, or the card."""
     if bool(args.files) == args.card:
-        raise UsageError("give profiles to predict, or --card")
+        raise UsageError("give either the profiles of the jobs to predict, or --card")
     if (args.model is None) == (args.curves is None):
-        raise UsageError("give --model FILE that `mpicoloc fit` wrote, or --curves FILE")
+        raise UsageError("give either --model FILE, written by `mpicoloc fit`, or --curves FILE")
     from mpicoloc.pairing import model_file, terminal
 
     model = model_file.of_curves(args.curves) if args.model is None else model_file.read(args.model)
@@ -81,4 +81,4 @@ def _card(args: argparse.Namespace, model: StoredModel) -> None:
     try:
         terminal.print_model(model, is_json=args.json)
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{args.model} has a card that none of mpicoloc's models has: {error}") from error
+        raise DataError(f"the card of {args.model} is not one that `mpicoloc fit` writes: {error}") from error

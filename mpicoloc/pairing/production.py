@@ -2,7 +2,8 @@
 slowdown by each is known.
 
 No extra measurements are needed: shutters measure the slowdown of each run (Breslow et al. 2013, Eq. 7), and
-the other job's profile describes the co-runner. Also the expected slowdown of jobs that have met before.
+the other job's profile describes the co-runner. Also computes the expected slowdown of jobs that have met
+before.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ GAP_S = 86400.0
 """A step that begins this long after the others have ended belongs to another job, s. Job numbers wrap around
 after months, and a job may do other work for hours between two steps."""
 _PEAKS = ("rss_bytes",)
-"""Quantities of which a job needs as much as its most demanding step, even if that step is short."""
+"""Quantities that a job takes from its most demanding step, even if that step is short."""
 
 
 class RunLike(Protocol):
@@ -63,7 +64,7 @@ def distinct(found: Iterable[R]) -> list[R]:
     """
     kept: dict[Hashable, R] = {}
     for run in found:
-        # Without a start only the duration distinguishes two runs.
+        # If no start is known, only the duration distinguishes two runs.
         key = (run.id, run.start_unix_s, 0.0 if run.start_unix_s else run.wall_s)
         if key not in kept or (kept[key].partial and not run.partial):
             kept[key] = run
@@ -151,7 +152,7 @@ def _union_s(steps: Sequence[RunLike]) -> float:
 
 
 def _slowdown(steps: Sequence[Run]) -> Estimate | None:
-    """Time of all steps over their time alone; None if a step's slowdown is unknown."""
+    """Time of all steps divided by their time alone; None if a step's slowdown is unknown."""
     alone = Estimate(1.0, 1.0, 1.0, 0, "1", "alone")
     told = [step.slowdown or (alone if step.was_alone else None) for step in steps]
     known = [each for each in told if each is not None and each.low > 0]
@@ -211,7 +212,8 @@ MAIN_FRAC = 0.9
 """Smallest fraction of the shared time with the main co-runner; other co-runners have at most the rest."""
 LEAST_SHARED_FRAC = 0.25
 """Smallest fraction of its time that a run must share: less may cover only one phase of the job. A larger
-one is not needed, because shutters measure the shared part itself, and the interval reflects the error."""
+fraction is not needed, because shutters measure the shared part itself, and the interval reflects the
+error."""
 
 
 def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
@@ -240,7 +242,7 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
 
 
 def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Iterator[Company | str]:
-    """Slowdown of a run beside each other job, with that job's runs; or why it cannot be used."""
+    """Slowdown of a run beside each other job, with that job's runs; or why the run cannot be used."""
     found = beside(run)
     if isinstance(found, str):
         yield found
@@ -289,7 +291,7 @@ def _of_part(whole: Estimate, part: float) -> Estimate:
 
 
 def _row(run: Run, company: Company, told: Mapping[int, JobFeatures | None]) -> Row | str:
-    """The run's row, or why it has none."""
+    """The run's row, or the reason why it has none."""
     slowdown, beside = company
     mine, co_runner = told[id(run)], told[id(beside[0])]
     if mine is None:
@@ -308,9 +310,9 @@ def _by_others(
 
     None if there are no such runs. If a run was never alone, its rates are per second of its time over its
     slowdown, so they would reveal to a model the slowdown that it is to predict. The rates of the job beside
-    it would nearly do so too, because both jobs share the same disturbances. If no run of a kind was alone,
-    the features of each half of the runs come from the other half. (Features from all other runs would reveal
-    the slowdown with the opposite sign.)
+    it would reveal it almost as well, because both jobs share the same disturbances. If no run of a kind was
+    alone, the features of each half of the runs come from the other half. (Features from all other runs would
+    reveal the slowdown with the opposite sign.)
     """
     group = _together(kinds, company)
     told: dict[int, JobFeatures | None] = {}
@@ -398,8 +400,8 @@ K = TypeVar("K", bound=Hashable)
 RUN_SD = 0.1
 """Standard deviation of the log slowdown between meetings, even with exact measurements."""
 GUESS_SD = 0.5
-"""Standard deviation of an assumed log slowdown, and of one pair's among pairs with a common job. A deviation
-of three times as much would be a surprise."""
+"""Standard deviation of an assumed log slowdown, and of the log slowdowns of pairs with a common job. A
+deviation three times as large would be surprising."""
 MOST = 1000.0
 """Slowdowns of this size and more are not credible and are ignored."""
 _Z = 1.959963984540054

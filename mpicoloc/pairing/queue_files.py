@@ -27,7 +27,7 @@ _PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "
 class WaitingJob:
     """One job of a queue. Unknown numbers are NaN; a job without a program has its id as program.
 
-    `profile` is the profile of an earlier run, `kind` the kind from it (`JobFeatures.kind`); empty: none.
+    `profile` is the profile of an earlier run, and `kind` is the `JobFeatures.kind` in it; empty: none.
     """
 
     id: str
@@ -61,7 +61,7 @@ def jobs(path: str) -> list[WaitingJob]:
 def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if unknown.
 
-    Also by their kinds (``target_kind``, ``co_runner_kind``), if only one pair of names has these kinds.
+    They are also found by kinds (``target_kind``, ``co_runner_kind``) that only one pair of names has.
 
     Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
     the slowdown may be an object with ``value``, ``low`` and ``high``.
@@ -82,13 +82,13 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         cells.append((i, "slowdown", value, low, high))
         pair = str(row["target"]), str(row["co_runner"])
         if pair in found:
-            raise DataError(f"{path}: {pair[0]} beside {pair[1]} appears twice")
+            raise DataError(f"{path}: the pair {pair[0]} beside {pair[1]} appears twice; keep one row")
         found[pair] = value, low, high
         kinds = str(row.get("target_kind") or ""), str(row.get("co_runner_kind") or "")
         if all(kinds):
             of_kinds.setdefault(kinds, []).append(found[pair])
     check_slowdowns(path, cells)
-    # If a pair of kinds has several slowdowns, as for several inputs, none is the right one: leave it out.
+    # If a pair of kinds has several slowdowns, for example of two inputs, none is the right one: drop all.
     return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
 
 
@@ -96,7 +96,7 @@ def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
     numbers = {name: number_of(path, i, name, row.get(name)) for name in ("runtime_s", *NUMBERS)}
     name, profile = str(row["id"]), str(row.get("profile") or "")
     if math.isnan(numbers["runtime_s"]) and not profile:
-        raise DataError(f"{path}: row {i} has no runtime_s and no profile with it")
+        raise DataError(f"{path}: row {i} has neither runtime_s nor a profile")
     return WaitingJob(name, str(row.get("program") or name), profile, "", **numbers)
 
 
@@ -123,8 +123,8 @@ def features(paths: Iterable[str], model: StoredModel | None = None) -> dict[str
         machine = model.machine if model else None
         if machine is not None and run.machine is not None and not run.machine.is_like(machine):
             raise DataError(
-                f"{path} was measured on {run.machine}, and the model is of {machine}: "
-                "slowdowns do not carry over to another machine; fit a model there"
+                f"{path} was measured on {run.machine}, but the model is of {machine}: "
+                "slowdowns differ between machines; fit a model for the profile's machine"
             )
     return {path: _features(path, run) for path, run in runs.items()}
 

@@ -222,7 +222,7 @@ def next_nodes(
 
 
 def leader_groups(found: Sequence[NextNodes], nodes: Occupancy) -> list[tuple[Assignment, list[BatchJob]]]:
-    """Groups of several jobs that are next on all their nodes."""
+    """Groups of several jobs that are the next to begin on all their nodes."""
     return [
         (Assignment((turn.group[0].id,), turn.nodes), turn.group)
         for turn in found
@@ -263,8 +263,8 @@ def split_joins(
 WINDOW = 200
 """Number of waiting jobs that are considered; jobs behind them do not start soon."""
 PATIENCE_S = 120.0
-"""A partner that has not started within this time of its assignment never will: it lacks memory, or something
-else that Slurm requires."""
+"""A partner that has not started within this time after its assignment never will: Slurm lacks memory, or
+something else, for it."""
 REFUSED = "the batch system does not start it there"
 _WAITS = (*REASONS_FOR_NODES, "Dependency")
 """Reasons for which assigned jobs may wait. A job that waits for another reason may wait for ever."""
@@ -284,7 +284,7 @@ class Partitions:
 class Commit:
     """Move the job of `share` into the queue for sharing, to begin after the jobs `after` have ended.
 
-    The time limits of the jobs of `share` must grow by the factors `slowdowns`. `why` is for people.
+    The time limits of the jobs of `share` must grow by the factors `slowdowns`. `why` tells users the reason.
     """
 
     share: Assignment
@@ -295,7 +295,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class Release:
-    """Move a job back into the queue for jobs alone, with the time limit that it had; `why` is for people."""
+    """Move a job back into the queue for jobs alone, with its former time limit, for the reason `why`."""
 
     job: int
     limit_s: float
@@ -470,7 +470,7 @@ def _led(
     shared: Container[int],
     growth: Growth,
 ) -> Commit:
-    """Commit a leader. It waits for jobs that share its nodes or join there: other jobs let nobody in."""
+    """Commit a leader. It waits for jobs that share its nodes or join them: others do not share."""
     names = set(share.nodes)
     there = {number for name in names for number in nodes.owners.get(name, ()) if number in shared}
     joining = {each.job for each in told if len(each.jobs) == 2 and names & set(each.nodes)}
@@ -504,7 +504,7 @@ def _release(job: BatchJob, why: str) -> Release:
 
 
 def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment]) -> list[Release]:
-    """Assignments to withdraw: a node or the leader is gone, somebody changed the job, or it never begins."""
+    """Assignments to withdraw: a node or the leader is gone, a user changed the job, or it will not begin."""
     up = {node.name for node in now.nodes if node.is_up}
     found = []
     for number, share in said.items():

@@ -69,7 +69,7 @@ def read_file(path: str | os.PathLike[str]) -> TrainingSet:
     try:
         values = arrays_file.cast(arrays["values"], "f8")
         if values.shape != (len(told["jobs"]), len(told["names"])):
-            raise ValueError("features of other jobs")
+            raise ValueError("the features do not match the lists of jobs and names")
         jobs = tuple(
             JobFeatures(
                 str(name),
@@ -138,7 +138,7 @@ def _only_layout(rows: Iterable[Row]) -> str:
     if len(count) > 1:
         raise DataError(
             f"{count['apart']} slowdowns of jobs on separate processors and {count['same']} of jobs on the "
-            "same processors: choose with --layout apart or --layout same, and fit a model for each"
+            "same processors: choose one kind with --layout apart or --layout same; each needs its own model"
         )
     return next(iter(count), "")
 
@@ -197,7 +197,7 @@ def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:
         raise DataError(f"profiles of {len(meant)} machines: {names}; choose one with --machine WORDS")
     if wanted and not meant:
         raise DataError(
-            f"no profile of a machine {wanted!r}; there are: {'; '.join(map(str, kinds)) or 'none'}"
+            f"no profile of a machine {wanted!r}; the machines are: {'; '.join(map(str, kinds)) or 'none'}"
         )
     return [run for run in runs if run.machine is None or any(run.machine.is_like(kind) for kind in meant)]
 
@@ -217,7 +217,7 @@ def learn_from(
     both = merged(sets)
     n_twice = sum(len(found.rows) for found in sets) - len(both.rows)
     if n_twice:
-        messages.note(f"{n_twice} slowdowns were given more than once, and count once")
+        messages.note(f"{n_twice} slowdowns were given more than once, but count only once")
     return both
 
 

@@ -125,7 +125,7 @@ def test_each_run_has_its_own_limit(tmp_path):
     places = dict.fromkeys(range(2), tuple(os.sched_getaffinity(0)))
     made = pair_runner.Corun([slow, short], places, str(tmp_path / "profile"), {})
     with pytest.raises(
-        DataError, match=r"slow beside short still runs after 1\.5 s, its limit_s, and was ended"
+        DataError, match=r"slow beside short was ended because it ran for longer than its limit_s, 1\.5 s"
     ):
         made.run()
     assert len(made.runs) > 2
@@ -153,7 +153,7 @@ def test_a_campaign_that_is_ended_ends_what_it_started(tmp_path, number):
             jobs.wait_until(lambda: len(left(tmp_path)) == 1, "the shell's end", 10)
             (tmp_path / "programs.toml").write_text("[programs.short]\ncommand = 'false'\n")
             third = campaign(tmp_path, "--pairs", "1")
-            assert "killed here; the processes that it left running were ended (1)" in third.stderr
+            assert "was killed; its remaining processes (1) were ended" in third.stderr
         assert left(tmp_path) == []
     finally:
         process.kill()

@@ -32,7 +32,7 @@ class Fabric:
     assumes_up_links : bool
         Whether one up-link per switch is assumed, because the file lacks their number.
     file_notes : tuple of str
-        Sentences on contents of the file that are not used.
+        Notes on parts of the file that are not used.
     """
 
     topology: Topology | Irregular
@@ -50,7 +50,7 @@ class Fabric:
         return (
             *self.file_notes,
             f"{self.topology}: no XGFT, because {self.topology.reason.removeprefix('network: ')}; routes are "
-            "shortest ways up and down around what is missing",
+            "the shortest paths up and then down over the existing links",
         )
 
     def hosts(self) -> Hosts:
@@ -78,7 +78,9 @@ def host_finder(fabric: Fabric) -> Callable[..., int]:
     Raises `DataError` if the fabric has no names; the function raises it for a name that the fabric lacks.
     """
     if not fabric.host_names:
-        raise DataError(f"{fabric.topology}: its hosts have no names: give a placement, or a file with names")
+        raise DataError(
+            f"{fabric.topology}: its hosts have no names: give another placement, or a file with names"
+        )
     number = {name: i for i, name in enumerate(fabric.host_names) if name}
     times = Counter(_short(name) for name in number)
     short = {_short(name): i for name, i in number.items() if times[_short(name)] == 1}
@@ -87,10 +89,11 @@ def host_finder(fabric: Fabric) -> Callable[..., int]:
         i_host = number.get(name, short.get(_short(name)))
         if i_host is not None:
             return i_host
-        why = "the name of several hosts there" if times[_short(name)] > 1 else "unknown to the topology"
+        why = "the name of several hosts" if times[_short(name)] > 1 else "unknown to the topology"
         raise DataError(
-            f"{where}: rank {rank} is on host {shown(name)}, {why}; its hosts "
-            f"begin with {shown(', '.join(list(number)[:4]))}: give the file of the job's cluster"
+            f"{where}: rank {rank} is on host {shown(name)}, {why}; the "
+            f"topology's first hosts are {shown(', '.join(list(number)[:4]))}: give the topology of the "
+            "job's cluster"
         )
 
     return host
@@ -134,7 +137,7 @@ def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
 def _xgft(graph: Graph, level_of: dict[str, int], capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT of a graph whose nodes have these levels.
 
-    Raises `DataError`, with the first link, node or level that does not fit, if the graph is not an XGFT.
+    Raises `DataError` if the graph is not an XGFT; the message names the first misfit (link, node or level).
     """
     _check_levels(graph, level_of)
     wiring = _Wiring(graph, level_of)
@@ -147,8 +150,8 @@ def _xgft(graph: Graph, level_of: dict[str, int], capacity_bps: float | Sequence
         names = _names_by_number(wiring, topology, copies, trees)
     except KeyError as error:
         raise DataError(
-            f"network: the links of {graph.shown(error.args[0])} are not those of {topology}, which follows "
-            "from the numbers of neighbours: not wired as an XGFT"
+            f"network: the links of {graph.shown(error.args[0])} are not those of {topology}, which has the "
+            "same numbers of neighbours: the network is not wired as an XGFT"
         ) from None
     return Fabric(topology, names[0], names[1:], irregular.assumed_levels(graph, level_of))
 
@@ -159,7 +162,8 @@ def _check_levels(graph: Graph, level_of: dict[str, int]) -> None:
             if abs(level_of[other] - level_of[node]) != 1:
                 raise DataError(
                     f"network: a link joins {graph.shown(node)} of level {level_of[node]} and "
-                    f"{graph.shown(other)} of level {level_of[other]}"
+                    f"{graph.shown(other)} of level {level_of[other]}: an XGFT has links between adjacent "
+                    "levels only"
                 )
 
 
@@ -170,7 +174,9 @@ class _Wiring:
         self.graph = graph
         self.height = max(level_of.values())
         if not 1 <= self.height <= MAX_HEIGHT:
-            raise DataError(f"network: {self.height} levels of switches: not in [1, {MAX_HEIGHT}]")
+            raise DataError(
+                f"network: the number of switch levels must be in [1, {MAX_HEIGHT}], got {self.height}"
+            )
         self.below = range(self.height)
         self.nodes: list[list[str]] = [[] for _ in range(self.height + 1)]
         for node in graph.ports:
@@ -193,7 +199,8 @@ class _Wiring:
             if len(neighbours[node]) != number:
                 raise DataError(
                     f"network: {self.graph.shown(first)} of level {level} has {number} neighbours {way}, "
-                    f"{self.graph.shown(node)} has {len(neighbours[node])}: an XGFT has as many at each"
+                    f"{self.graph.shown(node)} has {len(neighbours[node])}: all nodes of an XGFT level "
+                    "have the same number"
                 )
         return number
 
@@ -212,7 +219,7 @@ class _Wiring:
                     a, b, c, d = (self.graph.shown(end) for end in ends)
                     raise DataError(
                         f"network: links of level {level} differ: {a} to {b} carries {first[0]:g} bytes/s, "
-                        f"{c} to {d} {capacity:g}: an XGFT has one capacity per level"
+                        f"{c} to {d} carries {capacity:g}: the links of an XGFT level have the same capacity"
                     )
         assert first is not None
         return first[0]
@@ -223,8 +230,8 @@ def _check_counts(wiring: _Wiring, topology: Topology) -> None:
         n_switches = len(wiring.nodes[level])
         if n_switches != topology.n_nodes(level):
             raise DataError(
-                f"network: {n_switches} switches on level {level}, where {topology}, as its links say, has "
-                f"{topology.n_nodes(level)}: not wired as an XGFT, or not complete"
+                f"network: {n_switches} switches on level {level}, but the links imply {topology}, which has "
+                f"{topology.n_nodes(level)}: the network is not wired as an XGFT, or is not complete"
             )
 
 
@@ -257,7 +264,7 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
     for level, nodes in enumerate(wiring.nodes):
         for node in nodes:
             if node not in trees:
-                # Every host is below a switch of copy 0; another copy is above the same nodes as copy 0.
+                # Every host is below a switch of copy 0; every other copy is above the same nodes as copy 0.
                 below = wiring.down[node] or [node]
                 trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees

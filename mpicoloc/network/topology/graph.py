@@ -56,7 +56,7 @@ def distances(graph: Graph, first_switches: Collection[str] | None = None) -> di
     Raises `DataError` if there is no host, a switch has no path to one, or hosts are linked to each other.
     """
     if not graph.hosts:
-        raise DataError("network: no host in it: give the output for the whole network")
+        raise DataError("network: no hosts were found: give the output for the whole network")
     level_of = dict.fromkeys(graph.hosts, 0) | dict.fromkeys(first_switches or (), 1)
     queue = deque(graph.hosts if first_switches is None else first_switches)
     while queue:
@@ -110,6 +110,6 @@ def likely_levels(graph: Graph) -> dict[str, int]:
 
 
 def _is_above(switches: Collection[str], own: int, n_hosts: Mapping[str, int]) -> bool:
-    """Whether a switch seems to be above its neighbours: most of them have hosts, on average more than it."""
+    """Whether a switch seems to be above its neighbours: most have hosts, on average more than it has."""
     theirs = [n_hosts[other] for other in switches if other in n_hosts]
     return len(theirs) >= 2 and 2 * len(theirs) >= len(switches) and sum(theirs) > own * len(theirs)

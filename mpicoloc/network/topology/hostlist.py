@@ -13,7 +13,7 @@ from mpicoloc.errors import DataError
 # does not limit the number of names.
 
 MAX_NAMES = 1_000_000
-"""Most names in a list: a longer list is probably a typing mistake, and could exhaust memory."""
+"""Largest number of names in a list: a longer one is probably a typing mistake, and could exhaust memory."""
 
 _PART = re.compile(r"\[([^\[\]]*)\]|([^\[\],]+)")
 _NUMBERED = re.compile(r"(.*?)([0-9]{1,18})", re.ASCII | re.DOTALL)
@@ -34,13 +34,13 @@ def expand(text: str, where: str) -> list[str]:
         for part in parts:
             number *= len(part)
         if len(names) + number > MAX_NAMES:
-            raise DataError(f"{where}: {shown(text)} has more than {MAX_NAMES} names")
+            raise DataError(f"{where}: {shown(text)} has more than {MAX_NAMES} names: give a shorter list")
         names.extend("".join(words) for words in product(*parts))
     return names
 
 
 def _items(text: str, where: str) -> Iterator[str]:
-    """The items of a list, between commas outside brackets."""
+    """The items of a list, separated by commas outside brackets."""
     depth, start = 0, 0
     for i, letter in enumerate(text):
         depth += (letter == "[") - (letter == "]")
@@ -50,7 +50,7 @@ def _items(text: str, where: str) -> Iterator[str]:
             yield text[start:i].strip()
             start = i + 1
     if depth:
-        raise DataError(f"{where}: {shown(text)} has a bracket too many or too few: write it like n[0-15]")
+        raise DataError(f"{where}: {shown(text)} has unbalanced brackets: write it like n[0-15]")
     yield text[start:].strip()
 
 
@@ -66,7 +66,7 @@ def _choices(match: re.Match[str], text: str, where: str) -> list[str]:
         first, last = int(low), int(high)
         if last < first or last - first >= MAX_NAMES - len(words):
             raise DataError(
-                f"{where}: range {part} in {shown(text)} must go up, to {MAX_NAMES} names at most"
+                f"{where}: range {part} in {shown(text)} must ascend and have at most {MAX_NAMES} names"
             )
         words.extend(str(number).zfill(len(low)) for number in range(first, last + 1))
     return words

@@ -16,7 +16,7 @@ from mpicoloc.network.topology import up_down
 from mpicoloc.network.topology.graph import Graph, natural_key
 
 N_PATHS = 1 << 30
-"""Large enough that paths spread evenly over any number of links."""
+"""A number of paths that is large enough to spread evenly over any number of links."""
 _MAX_DIVISOR = 1 << 20
 
 
@@ -39,7 +39,7 @@ class Irregular:
     subtrees : ndarray of int, shape (height, n_nodes)
         Subtree of each node on each level; -1 for nodes above that level, and for subtrees without hosts.
     reason : str
-        The first thing that does not fit an XGFT.
+        The first property that an XGFT cannot have.
     """
 
     n_hosts: int
@@ -144,8 +144,8 @@ class Irregular:
             # A host uses its ports in turn for all destinations, so each port must lead to all hosts.
             src, dst = (shown(self.names[host]) for host in (error.src, error.dst))
             raise DataError(
-                f"network: no port of host {src} leads to all hosts, the first not to {dst}: give one plane "
-                "of the network, or mend its cabling"
+                f"network: no port of host {src} leads to all hosts; the first does not lead to {dst}: give "
+                "one plane of the network, or mend the cabling"
             ) from None
 
     @functools.cached_property
@@ -192,8 +192,9 @@ def of_graph(
 ) -> Irregular:
     """The irregular network of a graph whose nodes have these levels.
 
-    `default_bps` gives bytes/s of links without capacity in the graph, for all levels or each. Parallel links
-    count as one link with the sum of their capacities. A link from a node to itself is left out.
+    `default_bps` is the bytes/s of links whose capacity is not in the graph: one number, or one per level.
+    Parallel links count as one link with the sum of their capacities. A link from a node to itself is left
+    out.
 
     Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the graph is
     not connected, or too large.
@@ -236,8 +237,8 @@ def rates_of_levels(capacity_bps: float | Sequence[float], height: int) -> tuple
     rates = (capacity_bps,) * height if isinstance(capacity_bps, int | float) else tuple(capacity_bps)
     if len(rates) != height:
         raise UsageError(
-            f"{len(rates)} link rates for a network of {height} levels of links: give one per level, "
-            "hosts' links first, or one for all"
+            f"{len(rates)} link rates for a network of {height} levels of links: give one rate per level "
+            "(beginning with the hosts' links), or one rate for all levels"
         )
     return rates
 
@@ -275,7 +276,9 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
     n_hosts = len(graph.hosts)
     n_switches = len(nodes) - n_hosts
     if not 1 <= level.max() <= MAX_HEIGHT:
-        raise DataError(f"network: {level.max()} levels of switches: not in [1, {MAX_HEIGHT}]")
+        raise DataError(
+            f"network: the number of switch levels must be in [1, {MAX_HEIGHT}], got {level.max()}"
+        )
     if n_hosts * n_switches > up_down.MAX_ROUTES:
         raise DataError(
             f"network: an irregular network of {n_switches} switches and {n_hosts} hosts has more than "
@@ -291,7 +294,7 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
 
 
 def _joined(n_nodes: int, ends: Ints) -> Ints:
-    """Lowest node in the connected component of each node; without scipy, which compute nodes can lack."""
+    """Lowest node in the connected component of each node, without SciPy, which compute nodes can lack."""
     labels = np.arange(n_nodes)
     while True:
         lowest = labels[ends].min(axis=1)
@@ -305,7 +308,7 @@ def _joined(n_nodes: int, ends: Ints) -> Ints:
 
 
 def _components(level: Ints, ends: Ints, up_to: int) -> Ints:
-    """Connected component of each node by links between levels up to `up_to`; -1 for nodes above."""
+    """Connected component of each node over links between levels up to `up_to`; -1 for nodes above."""
     levels = level[ends]
     inside = (levels.max(axis=1) <= up_to) & (levels[:, 0] != levels[:, 1])
     return np.where(level <= up_to, _joined(len(level), ends[inside]), -1)

@@ -12,7 +12,7 @@ from mpicoloc.errors import DataError, UsageError
 from mpicoloc.network.topology.fabric import Fabric, host_finder
 from mpicoloc.network.topology.hostlist import expand
 
-_FEWER = "take fewer ranks, or more on each host (--ranks-per-host)"
+_FEWER = "use fewer ranks, or more ranks per host (--ranks-per-host)"
 
 
 def regular(
@@ -22,7 +22,8 @@ def regular(
 
     Switches with fewer than k hosts are skipped.
 
-    Raises `UsageError` if k is 0 or above the hosts of a switch. Raises `DataError` if the job does not fit.
+    Raises `UsageError` if k is 0 or above the number of hosts of a switch. Raises `DataError` if the job does
+    not fit.
     """
     if not 1 <= per_switch <= topology.leaf_hosts:
         raise UsageError(
@@ -37,7 +38,7 @@ def regular(
     first = first[count >= per_switch]
     if n_hosts > len(first) * per_switch:
         raise DataError(
-            f"placement F{per_switch}: {n_ranks} ranks need {n_hosts} hosts, {topology} has "
+            f"placement F{per_switch}: {n_ranks} ranks need {n_hosts} hosts, but {topology} has "
             f"{len(first) * per_switch} free: {_FEWER}"
         )
     return Placement(free[first[switch] + place])
@@ -58,7 +59,8 @@ def scattered(
     free = np.arange(topology.n_hosts) if free is None else free
     if n_hosts > len(free):
         raise DataError(
-            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, {topology} has {len(free)} free: {_FEWER}"
+            f"placement RF: {n_ranks} ranks need {n_hosts} hosts, but {topology} has {len(free)} free: "
+            f"{_FEWER}"
         )
     hosts = rng.choice(free, n_hosts, replace=False, shuffle=True)
     return Placement(hosts[np.arange(n_ranks) // ranks_per_host])
@@ -81,7 +83,7 @@ def by_name(
         return scattered(topology, n_ranks, rng, ranks_per_host, free)
     if word[:1] == "F" and word[1:].isascii() and word[1:].isdigit() and len(word) < 12:
         return regular(topology, n_ranks, int(word[1:]), ranks_per_host, free)
-    raise UsageError(f"placement {shown(name)} is neither Fk (like F8) nor RF, nor a file")
+    raise UsageError(f"placement {shown(name)} is unknown: give Fk (like F8), RF or the name of a file")
 
 
 def _hosts_needed(n_ranks: int, ranks_per_host: int) -> int:
@@ -105,10 +107,10 @@ def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement
     if len(words) != n_ranks:
         raise DataError(
             f"{source}: {counted(len(words), 'host')} for {counted(n_ranks, 'rank')}: "
-            "name the host of each rank, in order"
+            "give one host per rank, in the order of ranks"
         )
     are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
-    # The names of hosts can be numbers, other than the hosts' numbers in the topology.
+    # The names of hosts can be numbers that differ from the hosts' numbers in the topology.
     if are_numbers and set(words).isdisjoint(fabric.host_names):
         return Placement(_numbered_hosts(words, lines_of, fabric))
     host = host_finder(fabric)
@@ -120,6 +122,6 @@ def _numbered_hosts(words: Sequence[str], places: Sequence[str], fabric: Fabric)
     wrong = np.flatnonzero(~np.isin(hosts, fabric.hosts()))
     if len(wrong):
         rank, last = int(wrong[0]), fabric.topology.n_hosts - 1
-        why = f"{fabric.topology} has hosts 0 to {last}" if hosts[rank] > last else "there is a free port"
+        why = f"{fabric.topology} has hosts 0 to {last}" if hosts[rank] > last else "this is a free port"
         raise DataError(f"{places[rank]}: rank {rank} is on host {hosts[rank]}, but {why}: name another host")
     return hosts

@@ -50,7 +50,7 @@ _ASIDE = re.compile(
     r"Non-Chassis Nodes|Chassis [0-9]+( \(guid .*\))?|DR path .*"
     r"|(src/)?\w+\.c:[0-9]+; .*|ib(warn|panic|error): .*"
 )
-"""Headings of ``--grouping``, progress lines of ``--show``, and error messages of single requests."""
+"""Lines to skip: headings (``--grouping``), progress (``--show``), and error messages of single requests."""
 _QUOTED = re.compile(r'"([^"]*)"')
 _IN_SWITCH = "Aggregation Node"
 
@@ -151,15 +151,18 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
             node = _Node(head.group(1), number, title.group(1) if title else "")
             if head.group(2) in nodes:
                 raise DataError(
-                    f"{where}: node {shown(head.group(2))} is described twice: give the output of one run"
+                    f"{where}: node {shown(head.group(2))} is described twice: give the output of a single "
+                    "run"
                 )
             nodes[head.group(2)] = node
         elif link := _LINK.fullmatch(line):
             if node is None:
-                raise DataError(f"{where}: a link before any node: the beginning of the output is missing")
+                raise DataError(
+                    f"{where}: a link comes before any node: the beginning of the output is missing"
+                )
             port = int(link.group(1))
             if port in node.links:
-                raise DataError(f"{where}: port {port} is described twice")
+                raise DataError(f"{where}: port {port} is described twice: give the output of a single run")
             own_guid, other, other_port, comment = link.group(2, 3, 4, 5)
             node.links[port] = (other, int(other_port), _rate_bps(comment or "", where))
             if own_guid:
@@ -169,7 +172,7 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
                 f"{where}: {shown(line)} is not a line of ibnetdiscover, or is cut off: run it again"
             )
     if not nodes:
-        raise DataError(f"{source}: no line with Switch or Ca: give output of ibnetdiscover")
+        raise DataError(f"{source}: no line begins with Switch or Ca: give the output of ibnetdiscover")
     return nodes
 
 
@@ -179,7 +182,10 @@ def _rate_bps(comment: str, where: str) -> float | None:
         return None
     width, speed = int(rate.group(1)), LANE_GBIT.get(rate.group(2))
     if not width or speed is None:
-        raise DataError(f"{where}: link speed {shown(rate.group())} is none of {', '.join(LANE_GBIT)}")
+        raise DataError(
+            f"{where}: link speed {shown(rate.group())} is unknown: the known speeds are "
+            f"{', '.join(LANE_GBIT)}"
+        )
     return width * speed * 1e9 / 8
 
 
@@ -190,7 +196,7 @@ def _check_both_ends(nodes: dict[str, _Node], name: str, source: str) -> None:
         if back is None or back[:2] != (name, port):
             raise DataError(
                 f"{source}, line {nodes[name].line}: port {port} of {shown(name)} leads to port {other_port} "
-                f"of {shown(other)}, which does not say so: the output is cut off, run ibnetdiscover again"
+                f"of {shown(other)}, which does not lead back: the output is cut off; run ibnetdiscover again"
             )
 
 
@@ -249,7 +255,7 @@ def parse(text: str, source: str) -> Graph:
     lines = ((line, f"{source}, line {number}") for number, line in slurm_lines(text))
     rows = [(where, *_row(line, where)) for line, where in lines]
     if not rows:
-        raise DataError(f"{source}: no line with SwitchName=: give a topology.conf of topology/tree")
+        raise DataError(f"{source}: no line has SwitchName=: give a topology.conf for topology/tree")
     return _graph_of_rows(rows)
 
 
@@ -281,7 +287,7 @@ def _check_names(
                 )
             if child in children and child in hosts:
                 raise DataError(
-                    f"{places[child]}: {shown(child)} is both a switch and a host: give one another name"
+                    f"{places[child]}: {shown(child)} is both a switch and a host: rename one of the two"
                 )
 
 
@@ -309,11 +315,13 @@ def _row(line: str, where: str) -> tuple[str, list[str], list[str]]:
         key = match.group(1).lower()
         if key not in _KEYS:
             raise DataError(
-                f"{where}: {shown(match.group(1))} is not a key of topology/tree: only SwitchName, Switches, "
-                "Nodes and LinkSpeed are read"
+                f"{where}: {shown(match.group(1))} is not a key of topology/tree: the keys are SwitchName, "
+                "Switches, Nodes and LinkSpeed"
             )
         if key in values:
-            raise DataError(f"{where}: {shown(match.group(1))} is given twice: join the two with a comma")
+            raise DataError(
+                f"{where}: {shown(match.group(1))} is given twice: join the two values with a comma"
+            )
         values[key] = match.group(2)
     if _PAIR.sub("", line).strip() or "switchname" not in values:
         raise DataError(f"{where}: {shown(line)} is not of the form SwitchName=s0 Nodes=n[0-15]")
@@ -326,10 +334,10 @@ def _switch(
     """A switch, the switches below it, and its hosts, from host lists."""
     names = expand(name, where)
     if len(names) != 1:
-        raise DataError(f"{where}: a line names one switch, got {shown(name)}")
+        raise DataError(f"{where}: each entry must name a single switch, got {shown(name)}")
     below, leaves = (expand(words, where) if words else [] for words in (switches, nodes))
     if bool(below) == bool(leaves):
-        raise DataError(f"{where}: switch {shown(names[0])} must have either switches or nodes")
+        raise DataError(f"{where}: switch {shown(names[0])} must have either switches or nodes below it")
     return names[0], below, leaves
 
 
@@ -362,7 +370,9 @@ def parse_slurm_yaml(data: list[Any], source: str) -> tuple[str, Graph]:
     named = [_keys_of(entry, "topology", _TOPOLOGY_KEYS, source) for entry in data]
     chosen = [entry for entry in named if str(entry.get("cluster_default")).lower() == "true"]
     if not chosen and len(named) != 1:
-        raise DataError(f"{source}: {len(named)} topologies: mark the cluster's with cluster_default: true")
+        raise DataError(
+            f"{source}: {len(named)} topologies: mark the cluster's own with cluster_default: true"
+        )
     found = (chosen or named)[0]
     where = f"{source}, topology {shown(found['topology'])}"
     if "tree" not in found:
@@ -372,7 +382,7 @@ def parse_slurm_yaml(data: list[Any], source: str) -> tuple[str, Graph]:
         )
     switches = found["tree"].get("switches") if isinstance(found["tree"], dict) else None
     if not isinstance(switches, list) or not switches or len(found["tree"]) != 1:
-        raise DataError(f"{where}: tree must have switches, a list with an entry for each, and nothing else")
+        raise DataError(f"{where}: tree must have one key, switches: a list with an entry for each switch")
     rows = []
     for entry in switches:
         row = _keys_of(entry, "switch", {"switch", "children", "nodes"}, where)
@@ -390,7 +400,10 @@ def _keys_of(entry: Any, first: str, known: Container[str], where: str) -> dict[
         raise DataError(f"{where}: {shown(str(entry))} is not an entry like {first}: name")
     for key, value in entry.items():
         if key not in known or not (isinstance(value, str) or key in ("tree", "block", "flat")):
-            raise DataError(f"{where}: {shown(str(key))} of {shown(entry[first])} is not a key that is known")
+            raise DataError(
+                f"{where}: {shown(str(key))} of {shown(entry[first])} is an unknown key, or its value is "
+                "not a text"
+            )
     return entry
 
 
@@ -419,7 +432,7 @@ def rate_bps(text: str) -> float:
 def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabric:
     """The fabric that a text describes in any known form.
 
-    Result: with the hosts' names, if the text has them. Raises `UsageError` if a notation is malformed, or
+    The result has the hosts' names if the text has them. Raises `UsageError` if a notation is malformed, or
     the numbers of capacities and levels differ. Raises `DataError` if the text has no known form, is
     damaged, or describes a network that is not connected.
     """
@@ -436,7 +449,7 @@ def read(text: str, source: str, capacity_bps: float | Sequence[float]) -> Fabri
         return _of_yaml(text, source, capacity_bps)
     raise DataError(
         f"{source}: {shown(text.strip())} describes no topology: give a notation like {EXAMPLE}, YAML, "
-        "a topology.conf or topology.yaml of Slurm or the output of ibnetdiscover"
+        "Slurm's topology.conf or topology.yaml, or the output of ibnetdiscover"
     )
 
 
@@ -460,16 +473,16 @@ def _recognised(graph: Graph, source: str, capacity_bps: float | Sequence[float]
 
 
 def fabric_of_text(text: str, source: str, link_rate: str, up_links: str | None) -> Fabric:
-    """`read`, with link rates and up-links as text from a user.
+    """Like `read`, but with link rates and up-links as text from a user.
 
-    Raises `UsageError`, `DataError` as `read`, `rate_bps` and `with_up_links` do.
+    Raises the errors of `read`, `rate_bps` and `with_up_links`.
     """
     rates = [rate_bps(word) for word in link_rate.split(",")]
     fabric = read(text, source, rates[0] if len(rates) == 1 else rates)
     if len(rates) not in (1, fabric.topology.height):
         raise UsageError(
-            f"link rate {shown(link_rate)} has {len(rates)} rates, {fabric.topology} has "
-            f"{fabric.topology.height} levels: give one for all, or one per level"
+            f"link rate {shown(link_rate)} has {len(rates)} rates, but {fabric.topology} has "
+            f"{fabric.topology.height} levels: give one rate for all levels, or one per level"
         )
     return fabric if up_links is None else with_up_links(fabric, whole_numbers("up-links", up_links))
 
@@ -482,20 +495,20 @@ def whole_numbers(name: str, text: str) -> list[int]:
     words = text.split(",")
     for word in words:
         if not (word.isascii() and word.isdigit() and len(word) < 10 and int(word) > 0):
-            raise UsageError(f"{name} must be whole numbers above 0 with commas between, got {shown(text)}")
+            raise UsageError(f"{name} must be whole numbers above 0, separated by commas, got {shown(text)}")
     return [int(word) for word in words]
 
 
 def with_up_links(fabric: Fabric, w: Sequence[int]) -> Fabric:
-    """The same tree with other numbers of up-links, which Slurm's files lack.
+    """The same tree with these numbers of up-links, which Slurm's files do not contain.
 
     Raises `UsageError` if there are not `height` numbers, or a number is out of range.
     """
     topology = fabric.topology
     if not isinstance(topology, Topology):
         raise UsageError(
-            f"up-links {','.join(map(str, w))}: only an XGFT takes them, not {topology}: leave them out, or "
-            "give the notation of a similar fat-tree"
+            f"up-links {','.join(map(str, w))} apply only to an XGFT, not to {topology}: leave them out, "
+            "or give the notation of a similar fat-tree"
         )
     try:
         return replace(
@@ -522,7 +535,7 @@ def _of_yaml(text: str, source: str, capacity_bps: float | Sequence[float]) -> F
     unknown = [key for key in data if key not in _YAML_KEYS]
     if unknown:
         raise DataError(
-            f"{source}: unknown key {shown(str(unknown[0]))}; known are {', '.join(sorted(_YAML_KEYS))}"
+            f"{source}: unknown key {shown(str(unknown[0]))}; the keys are {', '.join(sorted(_YAML_KEYS))}"
         )
     try:
         rates = [rate_bps(rate) for rate in _words(data, "link_rate", source)]
@@ -546,7 +559,7 @@ def _host_names(data: dict[str, Any], topology: Topology, source: str) -> tuple[
     names = [name for word in _words(data, "hosts", source) for name in expand(word, f"{source}, hosts")]
     if names and len(names) != topology.n_hosts:
         raise DataError(
-            f"{source}: {len(names)} hosts, but {topology} has {topology.n_hosts}: name them all, in order"
+            f"{source}: {len(names)} hosts, but {topology} has {topology.n_hosts}: name all hosts, in order"
         )
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:

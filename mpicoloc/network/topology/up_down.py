@@ -2,7 +2,7 @@
 
 In up*/down* routing a packet that has gone down never goes up again, which rules out deadlock. Tables are
 indexed by destination only, so a switch sends all packets for a host either down or up; and if one switch
-sends such packets down to another, that one must send them down too.
+sends such packets down to another, the other must send them down too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Ints32 = NDArray[np.int32]
 Hops = NDArray[np.uint8]
 
 FAR = 255
-"""Number of hops that stands for an unreachable host; routes are shorter."""
+"""Number of hops to an unreachable host: more than any route has."""
 
 MAX_ROUTES = 1 << 28
-"""Most routes (switches times hosts) of a network; this many take 1 GiB."""
+"""Largest number of routes (switches times hosts) of a network; these take 1 GiB."""
 
 
 def up_link(network: Levelled, level: int, number: int) -> int:
@@ -61,7 +61,7 @@ def directed_links(network: Levelled) -> DirectedLinks:
 
 @dataclass(frozen=True)
 class Tables:
-    """Directed links by which hosts and switches send; the entry -1 - s stands for a choice of links, set s.
+    """Directed links by which hosts and switches send; the entry -1 - s means any link of set s.
 
     Shapes: `first` (n_hosts,), `next` (n_switches, n_hosts).
     """
@@ -95,7 +95,7 @@ class _Ways:
         return hops
 
     def hops(self, down: Hops) -> Hops:
-        """Number of links on the shortest way from each switch, down only or up first."""
+        """Number of links on the shortest route from each switch to each host: down only, or up first."""
         hops = down.copy()
         for switch in reversed(self.switches):
             self._shorten_by_ups(switch, hops)
@@ -108,7 +108,7 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Correct routes that go down to a switch which sends up: for that host, send down wherever possible.
+        """Correct routes that go down to a switch that sends up: to such hosts, send down wherever possible.
 
         Only networks with several consecutive links inside a level have such routes.
         """

@@ -33,6 +33,8 @@ def load(text: str, source: str) -> Any:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise DataError(f"{source}, line {line}: no YAML ({shown(error.problem or 'wrong')})") from None
+        raise DataError(
+            f"{source}, line {line}: not valid YAML ({shown(error.problem or 'wrong')})"
+        ) from None
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise DataError(f"{source}: no YAML ({shown(type(error).__name__)})") from None
+        raise DataError(f"{source}: not valid YAML ({shown(type(error).__name__)})") from None

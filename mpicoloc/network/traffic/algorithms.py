@@ -1,4 +1,4 @@
-"""Algorithms of collectives: with a root, with a reduction, and with neither; and the trees that they use."""
+"""Algorithms of rooted collectives, of reductions and of other collectives, and the trees that they use."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def bcast_split_binary(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def part_sizes(call: Collective) -> Array:
-    """Items of each rank if a buffer is scattered in equal parts, except for a shorter or empty end."""
+    """Items of each rank if a buffer is scattered in equal parts; the last ones can be shorter or empty."""
     part = -(-call.n_items // call.n_ranks)
     return np.clip(call.n_items - call.ranks * part, 0, part)
 
@@ -154,7 +154,9 @@ def _scatter_of_bcast(call: Collective) -> Rounds:
     span = np.minimum(low_bit(v), call.n_ranks - v)
     parts = part_sizes(call)
     n_items = circular_sums(parts, v, span)
-    if not call.is_blocking:  # in MPICH's nonblocking bcast a first child gets all up to the buffer's end
+    if (
+        not call.is_blocking
+    ):  # in MPICH's nonblocking bcast, a first child gets all data up to the buffer's end
         first = 2 * low_bit(v) == low_bit(v - low_bit(v))
         n_items = np.where(first, np.maximum(call.n_items - v * parts[0], 0), n_items)
     nonempty = n_items > 0
@@ -255,11 +257,11 @@ scatter_without_empty = reversed_messages(gather_without_empty)
 
 
 Halving = Generator[tuple[ArrayLike, ...], None, list[tuple[int, Array]]]
-"""Yields messages; returns for each round its distance and the items that each folded rank keeps."""
+"""Yields messages, and returns for each round its distance and the items that each folded rank keeps."""
 
 
 class Folded:
-    """The power of two of ranks that remain after the first 2r ranks are folded into r.
+    """The ranks (a power of two) that remain after the first 2r ranks are folded into r.
 
     Parameters
     ----------
@@ -399,7 +401,7 @@ def _halvings(folded: Folded) -> Iterator[tuple[int, int, Ints, Ints]]:
 
 
 def _halve_blocks(folded: Folded, call: Collective) -> Halving:
-    """Divide the buffer into one block for each folded rank, then do what `_halve` does."""
+    """Divide the buffer into one block for each folded rank, then halve it as `_halve` does."""
     sizes = block_sizes(call.n_items, folded.n)
     if not call.is_blocking:  # the last block takes the remainder
         sizes = np.append(np.full(folded.n - 1, sizes[-1]), call.n_items - sizes[-1] * (folded.n - 1))
@@ -413,7 +415,7 @@ def _halve_blocks(folded: Folded, call: Collective) -> Halving:
 
 @algorithm
 def allreduce_halving_blocks(call: Collective, v: Array, p: int) -> Rounds:
-    """Rabenseifner's algorithm as in MPICH: pairs fold the whole buffer, divided into blocks first."""
+    """Rabenseifner's algorithm as in MPICH: pairs fold the whole buffer, then the halving works on blocks."""
     folded = Folded(p, odd_stays=True)
     yield folded.leaves, folded.stays, call.n_items
     for distance, kept in reversed((yield from _halve_blocks(folded, call))):
@@ -432,7 +434,7 @@ def reduce_halving_blocks(call: Collective, v: Array, p: int) -> Rounds:
 
 @algorithm
 def reduce_scatter_pairs(call: Collective, v: Array, p: int) -> Rounds:
-    """Each rank sends to every other rank that rank's part."""
+    """Each rank sends every other rank that rank's part."""
     for step in range(1, p):
         yield v, (v + step) % p, call.parts[(v + step) % p]
 
@@ -640,7 +642,7 @@ def scan_linear(call: Collective, v: Array, p: int) -> Rounds:
 
 @algorithm
 def scan_doubling(call: Collective, v: Array, p: int) -> Rounds:
-    """Recursive doubling, without partners that do not exist."""
+    """Recursive doubling; ranks skip partners that do not exist."""
     for distance in powers_of_two_below(p):
         has_partner = (v ^ distance) < p
         yield v[has_partner], (v ^ distance)[has_partner], call.n_items

@@ -14,7 +14,7 @@ from mpicoloc.core.network import Traffic, total
 from mpicoloc.core.profile import Array
 
 DENSE_PAIRS_MAX = 4096
-"""Up to this many ranks, messages between all pairs are stored per pair; above, they count as equal."""
+"""Largest number of ranks whose all-pairs messages are stored per pair; above, these count as equal."""
 
 
 @dataclass(frozen=True)
@@ -212,9 +212,9 @@ def circular_sums(counts: Array, first: Array, n: ArrayLike) -> Array:
 
 # Blocking collectives of Open MPI and MPICH on intercommunicators, between two groups of ranks.
 #
-# A profile records each group's side of a call; if the call has a root, only the side of the group without
-# the root. The first rank of a group is its leader: it collects the group's data and sends them to the other
-# group, whose leader distributes them.
+# A profile records each group's side of a call. If the call has a root, only the side of the group without
+# the root is recorded. The first rank of a group is its leader: it collects the group's data and sends them
+# to the other group, whose leader distributes them.
 
 _DIRECT_MIN_BYTES = 2048
 """From this size on, MPICH gathers directly to the root, and scatters directly from it."""
@@ -357,7 +357,7 @@ OPEN_MPI: Mapping[str, IntercommAlgorithm] = {
     "allgatherv": _allgatherv_open_mpi,
     # an allreduce of one number
     "barrier": _barrier("reduce", 1, item_bytes=4),
-    # remote ranks send all to the first local rank, which scatters the parts
+    # remote ranks send all data to the first local rank, which scatters the parts
     **dict.fromkeys(
         ("reduce_scatter", "reduce_scatter_block"),
         lambda side, library: [
@@ -375,14 +375,14 @@ MPICH: Mapping[str, IntercommAlgorithm] = {
         [side.direct(side.root, side.local, side.n)] if side.is_long else OPEN_MPI["scatter"](side, library)
     ),
     "allgatherv": _allgatherv_mpich,
-    # within each group, then a broadcast of a byte to the other group
+    # a barrier within each group, then a broadcast of one byte to the other group
     "barrier": _barrier("barrier", 0, item_bytes=1),
     **dict.fromkeys(("reduce_scatter", "reduce_scatter_block"), _reduce_scatter_mpich),
 }
 
 
 def traffic(side: IntercommSide, library: Library, algorithms: Mapping[str, IntercommAlgorithm]) -> Traffic:
-    """Traffic of one group's side of a call; `algorithms` has those of the library, by collective."""
+    """Traffic of one group's side of a call; `algorithms` has the library's algorithms, by collective."""
     call = side.call
     if call.name != "barrier" and call.parts.sum() * call.item_bytes == 0:
         return Traffic.empty(side.n_ranks)

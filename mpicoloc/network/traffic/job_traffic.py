@@ -36,7 +36,7 @@ _WITH_PARTS = ("gatherv", "scatterv", "alltoallv", "alltoallw")
 PARTS = ""
 _MAX_ROWS = 1 << 24
 """Above this number of rows, the parts of a sum are added up, to bound memory."""
-_NONBLOCKING = "between two groups of ranks, collectives that do not block are taken for blocking ones"
+_NONBLOCKING = "nonblocking collectives between two groups of ranks are treated as blocking collectives"
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ def job_traffic(
     library, notes = library_of(mpi_library)
     nodes = _nodes(tables["ranks"], n_ranks) if hosts is None else np.asarray(hosts)
     if len(nodes) != n_ranks:
-        raise DataError(f"the placement has hosts for {len(nodes)} ranks, the job has {n_ranks}")
+        raise DataError(f"the placement has hosts for {len(nodes)} ranks, but the job has {n_ranks}")
     parts = _parts_traffic(tables["parts"], n_ranks)
     sparse: defaultdict[str, _TrafficAccumulator] = defaultdict(lambda: _TrafficAccumulator(n_ranks))
     exchanges: defaultdict[str, list[Exchange]] = defaultdict(list)
@@ -111,13 +111,13 @@ def _missing_notes(n_unknown: int, dropped_bytes: int) -> Iterator[str]:
     """Notes on data that are missing in the traffic."""
     if n_unknown:
         yield (
-            f"{n_unknown:,} collectives are not in the traffic: with ranks outside the job, or beyond "
-            "the tables"
+            f"{n_unknown:,} collectives are not in the traffic: they include ranks outside the job, or the "
+            "tables had no room for them"
         )
     if dropped_bytes:
         yield (
             f"{dropped_bytes:,} bytes to or from unknown ranks are not in the traffic, unless the "
-            "other side recorded them: of spawned jobs, or beyond the tables"
+            "other side recorded them: the ranks are in spawned jobs, or the tables had no room for them"
         )
 
 
@@ -143,7 +143,7 @@ def _add(
     traffic_sum: _TrafficAccumulator,
     exchanges: list[Exchange],
 ) -> bool:
-    """Add similar calls, all-pairs exchanges to `exchanges`. Returns False if their traffic is unknown."""
+    """Add similar calls; all-pairs exchanges go to `exchanges`. Returns False if their traffic is unknown."""
     known = [members.get(group) for group in (calls.group, calls.to_group) if group]
     if not calls.group or any(ranks is None for ranks in known) or calls.call.name not in openmpi.NONBLOCKING:
         return False
@@ -185,7 +185,7 @@ def library_of(mpi_library: str) -> tuple[Library, list[str]]:
     if name.startswith("open mpi"):
         return (OpenMPI5() if name.startswith("open mpi v5") else OpenMPI()), []
     is_known = name.startswith("mpich") and _OTHER_MPICH.search(name) is None
-    return MPICH(), [] if is_known else [f"collectives as in MPICH 4.0 are assumed of {mpi_library!r}"]
+    return MPICH(), [] if is_known else [f"collectives of {mpi_library!r} are assumed to be as in MPICH 4.0"]
 
 
 def point_to_point(peers: Table, n_ranks: int) -> Traffic:
@@ -367,7 +367,9 @@ def hostnames(profile: Profile) -> list[str]:
     known = ranks[(ranks["i_node"] >= 0) & (ranks["i_node"] < len(names))]
     if known["rank"].tolist() != list(range(profile.job.n_ranks)):
         n_ranks = profile.job.n_ranks
-        raise DataError(f"the profile has nodes of only {len(known)} of {n_ranks} ranks: give --placement")
+        raise DataError(
+            f"the profile has the nodes of only {len(known)} of {n_ranks} ranks: give --placement"
+        )
     return [names[i] for i in known["i_node"]]
 
 
@@ -380,7 +382,9 @@ def timed_messages(profile: Profile) -> TimedMessages:
     """
     events = profile.tables["events"]
     if not len(events):
-        raise DataError("the profile has no trace, so no times of messages: run the job with --trace all")
+        raise DataError(
+            "the profile has no trace, so message times are unknown: run the job with --trace all"
+        )
     calls, kind = np.unique(events["call"], return_inverse=True)
     is_send, is_get = (
         np.array([pattern.fullmatch(text(call)) is not None for call in calls])[kind]
@@ -390,7 +394,8 @@ def timed_messages(profile: Profile) -> TimedMessages:
     rows, is_got = events[is_message], is_get[is_message]
     if len(rows) and not 0 <= rows["rank"].min() <= rows["rank"].max() < profile.job.n_ranks:
         raise DataError(
-            f"the trace names ranks that a job of {profile.job.n_ranks} does not have: the file is damaged"
+            f"the trace names ranks that a job of {profile.job.n_ranks} ranks does not have: the file is "
+            "damaged"
         )
     start_s = rows["t_ns"] * 1e-9 - rank_offsets_s(profile)[rows["rank"]]
     own, peer = rows["rank"].astype(np.int64), rows["peer"].astype(np.int64)

@@ -21,7 +21,7 @@ from mpicoloc.network.traffic.collective import (
 )
 
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
-"""Up to the first size a broadcast is short; from the second on, it and other collectives are long."""
+"""Size of the largest short broadcast; size of the smallest long collective (a long broadcast is larger)."""
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(algorithms.in_order_binomial),
@@ -96,8 +96,8 @@ class MPICH:
     Notes
     -----
     In ``bcast``, ``reduce`` and ``scan``, and in blocking ``allreduce`` and ``barrier``, the first rank of a
-    node acts for the node. The ranks of a node use shared memory, which is represented as messages with the
-    first rank.
+    node acts for the node. The ranks of a node use shared memory, which is represented as messages to and
+    from the first rank.
     """
 
     def algorithm(self, call: Collective) -> str:
@@ -108,7 +108,7 @@ class MPICH:
         if call.name in _CHOICES:
             return _CHOICES[call.name](call)
         if call.name not in ALGORITHMS:
-            raise DataError(f"no algorithms of {call.name!r} in MPICH are known")
+            raise DataError(f"no algorithms of {call.name!r} are known for MPICH")
         return call.name
 
     def is_exchange(self, call: Collective) -> bool:

@@ -1,7 +1,7 @@
 """Algorithms that Open MPI chooses: the fixed decisions of ``coll/tuned``, releases 4.1 and 5.0.
 
-A line of a table applies to numbers of ranks below its first word (``-``: all larger numbers). Then come
-pairs ``bytes:algorithm``, each for sizes below these bytes, and the algorithm for all larger sizes.
+A line of a table applies to fewer ranks than its first word (``-``: all larger numbers). The line then has
+pairs ``bytes:algorithm``, each for sizes below that number of bytes, and the algorithm for all larger sizes.
 Algorithms have the numbers of the parameters ``coll_tuned_<collective>_algorithm``. By default, messages are
 not segmented. The size is the size of the whole buffer (``bcast``, ``reduce``, ``allreduce``,
 ``reduce_scatter``), or of one part (other collectives; ``allgatherv``: the mean part).
@@ -36,7 +36,7 @@ _NONBLOCKING_SEGMENT_BYTES = 8192
 
 
 def _with_swapped_root(of_root_0: Algorithm) -> Algorithm:
-    """The algorithm for root 0 with the root and rank 0 exchanged."""
+    """The algorithm for root 0, with the root and rank 0 swapped."""
 
     def other(call: Collective, library: Library) -> Messages:
         ranks = call.ranks
@@ -126,7 +126,7 @@ _PHASES: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "scatter": (("up", "scatter", "node"), ("low", "scatter", "part")),
     "barrier": (("low", "barrier", "part"), ("up", "barrier", "part"), ("low", "barrier", "part")),
 }
-"""Steps of each collective: level, collective on it, and its data: a rank's part, a node's, or all parts."""
+"""Steps of each collective: level, collective on that level, and data (a rank's part, a node's, or all)."""
 _ON_UNEVEN_NODES = ("allreduce", "barrier")
 
 
@@ -454,7 +454,8 @@ class OpenMPI:
         """
         if call.name not in ALGORITHMS:
             raise DataError(
-                f"no algorithms of {call.name!r} are known; known are {', '.join(sorted(ALGORITHMS))}"
+                f"no algorithms of {call.name!r} are known; the known collectives are "
+                f"{', '.join(sorted(ALGORITHMS))}"
             )
         table = call.name if call.commutes else f"{call.name}/ordered"
         table = table if table in _TABLES else call.name

@@ -1,9 +1,9 @@
 """Fit slowdown models to measured pairs, compare them on programs they do not know, and keep the best.
 
-Zacarias et al. 2021, section 3.3.1: 30 % of the rows held back, five-fold cross-validation on the others, and
-a parameter search. The decisive score is a different one: each program in turn, as target and as co-runner,
-is left out of the search, the choice, the fit and the interval's width. The reason is that a scheduler needs
-predictions for programs that nobody has paired yet.
+As in Zacarias et al. 2021, section 3.3.1, 30 % of the rows are held back, and parameters are searched by
+five-fold cross-validation on the others. The decisive score is a different one: each program in turn, as
+target and as co-runner, is left out of the search, the choice, the fit and the interval's width. The reason
+is that a scheduler needs predictions for programs that nobody has paired yet.
 
 Most regressors come from scikit-learn. Regressors with few parameters, for training sets of few programs, are
 defined here with the same interface. Rows of x have the features of the target, then those of the co-runner.
@@ -193,7 +193,7 @@ def fit(kind: Kind, parameters: Parameters, seed: int, x: Floats, y: Floats, wei
     """
     estimator = kind.make(parameters, seed)
     with warnings.catch_warnings():
-        # A search also tries parameters for which optimisers do not converge. Their scores are bad enough.
+        # A search also tries parameters for which optimisers do not converge. Their bad scores rule them out.
         warnings.simplefilter("ignore")
         return estimator.fit(x, y, sample_weight=weights)
 
@@ -441,8 +441,9 @@ BASELINES: Mapping[str, Kind] = {
 
 
 MIN_ROWS, MIN_PROGRAMS = 8, 4
-"""Smallest training set for a model. With so few rows the mean is kept unless another kind is clearly better,
-which still beats an assumption. With fewer programs, leaving one out leaves nothing to learn from."""
+"""Smallest training set for a model. With so few rows the mean is kept unless another kind is clearly better;
+even the mean is better than an assumed slowdown. With fewer programs, leaving one out leaves nothing to learn
+from."""
 LOOKED_AT = "features"
 """The parameter of every kind that selects its set of features."""
 FEATURE_SETS = ("few", "mean", "all")
@@ -514,7 +515,7 @@ def problem(training: TrainingSet) -> Problem:
     if len(rows) < MIN_ROWS or n_programs < MIN_PROGRAMS:
         raise DataError(
             f"{len(rows)} slowdowns of {n_programs} programs are too few for a model: need {MIN_ROWS} of "
-            f"{MIN_PROGRAMS}; run `mpicoloc campaign`, or wait for more jobs that shared nodes"
+            f"{MIN_PROGRAMS} programs; run `mpicoloc campaign`, or wait for more jobs that shared nodes"
         )
     names = sorted({name for job in training.jobs for name in job.values})
     features = matrix(training.jobs, names)
@@ -591,7 +592,7 @@ N_FOLDS = 5
 
 @dataclass(frozen=True)
 class Tuned:
-    """Parameters for some rows, their `cost` on programs left out of these, and the interval's width.
+    """Parameters for some rows, their `cost` for programs left out of these rows, and the interval's width.
 
     All that is learnt from rows is in here, so leaving a program out of the rows leaves it out of everything.
 
@@ -739,7 +740,7 @@ def fit_kind(training: TrainingSet, name: str, *, seed: int = 0) -> FittedModel:
 
 
 def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) -> _Rival:
-    """Fit one kind to all rows, to 70 % of the rows, and to the rows without each program."""
+    """Fit one kind to all rows, to 70 % of the rows, and, for each program, to the rows without it."""
     order = np.random.default_rng(seed).permutation(len(given.slowdown))
     n_held = max(1, round(HELD_BACK_FRAC * len(order)))
     held, rest = np.sort(order[:n_held]), np.sort(order[n_held:])
@@ -748,7 +749,7 @@ def _contest(given: Problem, name: str, kind: Kind, n_trials: int, seed: int) ->
     nested = max(1, round(NESTED_FRAC * n_trials))
     parts = list(leave_program_out(given, _all(given), MAX_PROGRAM_FOLDS, seed))
     if not parts:
-        raise DataError("each program was paired with the others of one only; measure more pairs")
+        raise DataError("leaving out any program leaves no slowdowns to fit; measure more pairs")
     new = [_evaluate(given, kind, train, test, nested, seed, given.mean(train)) for train, test in parts]
     return _Rival(name, tuned(given, kind, _all(given), n_trials, seed), known, new)
 
@@ -763,7 +764,7 @@ def _evaluate(
 
 
 def _choice(rivals: Sequence[_Rival]) -> Scores:
-    """Scores when the kind is also chosen without the program left out; the first of equals wins."""
+    """Scores when even the kind is chosen without the left-out program; the first of equals wins."""
     parts = zip(*(rival.new for rival in rivals), strict=True)
     return scores_of(concatenated([min(part, key=lambda found: found[0])[1] for part in parts]))
 
@@ -822,6 +823,6 @@ def why_baseline(model: FittedModel) -> str | None:
     if first == model.kind:
         return f"the baseline {first!r} has the least cost: {remedy}"
     return (
-        f"{first!r} came first by luck: chosen without the programs left out, models cost no less than "
+        f"{first!r} came first by luck: a model chosen without the left-out programs costs no less than "
         f"{model.kind!r}, which is kept: {remedy}"
     )

@@ -103,7 +103,9 @@ def test_a_job_is_as_demanding_as_it_is_without_interference(network, folder, ca
 def test_without_a_topology_every_verb_says_the_same(files, capsys, verb):
     assert main([verb, "one.h5"]) == 2
     line = capsys.readouterr().err.strip()
-    assert line.endswith("--topology is missing: give one like 'XGFT(3;16,16,8;1,8,8)', or a file of one")
+    assert line.endswith(
+        "--topology is missing: give a notation like 'XGFT(3;16,16,8;1,8,8)', or a topology file"
+    )
 
 
 def test_profiles_of_one_job_have_names_of_their_own(network, capsys):
@@ -181,7 +183,10 @@ def test_that_sharing_is_not_told_is_told(files, capsys):
     assert main(argv) == 0
     out, err = capsys.readouterr()
     assert json.loads(out)["sharing"] is None
-    assert "each job has 2 placements and slimmings: give one, to see what jobs share" in err
+    assert (
+        "each job has 2 combinations of placement and slimming: give only one to see which links jobs share"
+        in err
+    )
 
 
 def test_hosts_that_are_free_ports_are_not_used(network, folder, capsys):
@@ -196,7 +201,7 @@ def test_hosts_that_are_free_ports_are_not_used(network, folder, capsys):
         (case,) = network("one.h5", "--topology", "gaps.conf", *argv)["cases"]
         assert case["n_hosts"] == 2
     assert main(["network", "one.h5", "--topology", "gaps.conf", "--placement", "numbers"]) == 3
-    assert "numbers, line 1: rank 0 is on host 2, but there is a free port" in capsys.readouterr().err
+    assert "numbers, line 1: rank 0 is on host 2, but this is a free port" in capsys.readouterr().err
 
 
 def test_what_is_missing_or_assumed_is_marked(files, capsys):
@@ -230,7 +235,7 @@ def test_hosts_that_are_named_by_numbers_are_found_by_their_names(network, folde
 def test_a_duration_that_gives_no_rate_is_refused(files, capsys):
     argv = ["network", "one.h5", "--topology", "XGFT(2;4,2;1,2)", "--duration-s", "1e-320", "--json"]
     assert main(argv) == 3
-    assert "are no rate" in capsys.readouterr().err
+    assert "give no finite rate" in capsys.readouterr().err
 
 
 def test_a_rate_for_each_level_of_a_file(network):
@@ -267,7 +272,7 @@ def test_ranks_whose_node_is_not_known_have_no_place(files, capsys, i_node, n_no
     ranks["i_node"] = i_node
     hdf5.write(replace(made, tables={**made.tables, "ranks": ranks, "nodes": nodes}), "lost.h5")
     assert main(["network", "lost.h5", "--topology", "topology.conf"]) == 3
-    assert f"has nodes of only {min(1, n_nodes)} of 2 ranks: give --placement" in capsys.readouterr().err
+    assert f"has the nodes of only {min(1, n_nodes)} of 2 ranks: give --placement" in capsys.readouterr().err
 
 
 def test_bursts(network):
@@ -295,9 +300,9 @@ def test_tables(files, capsys):
     [
         (["--topology", "nowhere"], 2, "'nowhere' cannot be read"),
         (["--topology", "XGFT(2;4;1)"], 2, "h is 2, but there are 1 numbers m"),
-        (["--topology", "XGFT(1;2147483647;1)", "--placement", "F9"], 3, "too many to load each"),
+        (["--topology", "XGFT(1;2147483647;1)", "--placement", "F9"], 3, "too many to compute their loads"),
         (["--topology", "hosts"], 3, "describes no topology"),
-        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "neither Fk (like F8) nor RF"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--placement", "G8"], 2, "is unknown: give Fk (like F8), RF"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "F5"], 2, "has 4 hosts on a first-level switch"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "run"], 3, "its hosts have no names"),
         (["--topology", "XGFT(2;4,2;1,2)", "--placement", "hosts"], 3, "its hosts have no names"),

@@ -217,7 +217,7 @@ def test_the_reason_names_the_level_of_each_end_of_a_link(tmp_path):
     ("flags", "code", "message"),
     [
         (["--slimming", "2"], 2, "only an XGFT can be slimmed"),
-        (["--up-links", "1,2"], 2, "up-links 1,2: only an XGFT takes them"),
+        (["--up-links", "1,2"], 2, "up-links 1,2 apply only to an XGFT"),
         (["--failed", "0:0"], 3, "host n0 cannot reach host n1 any more"),
         (["--failed", "1:0", "--placement", "F2"], 0, "'t1' of level 2 has 2 neighbours down"),
         (["--link-rate", "1Gbit/s,2Gbit/s"], 2, "2 link rates for a network of 3 levels"),

@@ -122,7 +122,7 @@ def test_between_two_groups_the_first_ranks_speak():
     }
     across = {pair: n_bytes for pair, n_bytes in sent.items() if sum(pair) % 2}
     assert across == {(0, 1): 160, (1, 0): 160, (4, 1): 8000}
-    assert "taken for blocking ones" in found.notes[0] and found.n_unknown == 1
+    assert "treated as blocking collectives" in found.notes[0] and found.n_unknown == 1
 
 
 def test_persistent_ones_are_the_nonblocking_ones():

@@ -24,12 +24,12 @@ def test_messages_of_all_kinds_add_up():
 
 def test_the_rank_after_the_jobs_is_the_coordinator():
     assert rows(files.read([("a", ONE), ("b", TWO)], 2)) == [(0, 1, 97, 6), (1, 0, 5, 1)]
-    with pytest.raises(DataError, match="rank 2, the job has 1"):
+    with pytest.raises(DataError, match="rank 2, but the job has 1"):
         files.read([("b", TWO)], 1)
 
 
 def test_other_files_are_refused():
-    with pytest.raises(DataError, match="x is not a file"):
+    with pytest.raises(DataError, match="x was not written by"):
         files.read([("x", "E\t0\t1\t80 bytes")], 2)
     with pytest.raises(DataError, match="x, line 2: expected"):
         files.read([("x", HEAD + "E\t0\tone\t80 bytes")], 2)

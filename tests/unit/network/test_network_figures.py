@@ -18,7 +18,7 @@ from mpicoloc.show.figures import Bars, Figure
 
 pytestmark = pytest.mark.usefixtures("here")
 UNKNOWN = "mpicoloc: 999 bytes to or from unknown ranks are not in the traffic, unless the other side "
-UNKNOWN += "recorded them: of spawned jobs, or beyond the tables\n"
+UNKNOWN += "recorded them: the ranks are in spawned jobs, or the tables had no room for them\n"
 WAYS = ["--topology", "XGFT(3;2,2,2;1,4,4)", "--placement", "F1,F2,RF", "--slimming", "1,4"]
 
 

@@ -59,7 +59,7 @@ def test_hosts_of_a_file_are_told_with_its_line():
 @pytest.mark.parametrize("rates", [[1.0], [1.0, 2.0, 3.0]])
 def test_as_many_rates_as_levels(rates):
     graph = readers.parse(SLURM, "f")
-    with pytest.raises(UsageError, match="give one per level"):
+    with pytest.raises(UsageError, match="give one rate per level"):
         recognise(graph, rates)
     assert recognise(graph, [1.0, 2.0]).topology.capacity_bps == (1.0, 2.0)
     two = "8bit/s,16bit/s,24bit/s"
@@ -79,9 +79,9 @@ def test_levels_that_nobody_told_the_rate_of():
     ("text", "words"),
     [
         ("SwitchName=a Nodes=n[0-1]\nSwitchName=a Nodes=n2", "line 2: switch 'a' is described twice"),
-        ("SwitchName=a Nodes=n[0-", "line 1: 'n[0-' has a bracket"),
-        ("SwitchName=a Nodes=n[3-1]", "must go up"),
-        ("SwitchName=a Nodes=n[0-99999999999]", "1000000 names at most"),
+        ("SwitchName=a Nodes=n[0-", "line 1: 'n[0-' has unbalanced brackets"),
+        ("SwitchName=a Nodes=n[3-1]", "must ascend"),
+        ("SwitchName=a Nodes=n[0-99999999999]", "at most 1000000 names"),
         ("SwitchName=a Nodes=n[0-999]c[0-9999]", "more than 1000000 names"),
         ("SwitchName=a Nodes=n[x]", "'x' in 'n[x]' is not a range"),
         ("SwitchName=a", "must have either switches or nodes"),
@@ -89,7 +89,7 @@ def test_levels_that_nobody_told_the_rate_of():
         ("SwitchName=a Nodes=n1 Speed=3", "'Speed' is not a key"),
         ("SwitchName=a Nodes=n1 what", "is not of the form"),
         ("SwitchName=a Switches=b", "topology.conf, line 1: 'b', below switch 'a', has no line: add one"),
-        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host: give"),
+        ("SwitchName=a Nodes=n1\nSwitchName=n1 Nodes=n2\n", "line 2: 'n1' is both a switch and a host"),
         ("SwitchName=a Switches=b\nSwitchName=b Switches=a", "switch 'a' is below itself"),
         (SLURM.replace("leaf[0-1]", "leaf[0-1],two\nSwitchName=two Switches=three\n")
             + "SwitchName=three Switches=top", "line 5: switch 'top' is below itself"),
@@ -154,10 +154,10 @@ def test_parallel_links_are_one_that_carries_their_sum():
     [
         ('Ca\t1 "H-0021"', 'Ca\t1 "H-0011"', "line 18: node 'H-0011' is described twice"),
         ('[2]\t"H-0021"[1](22) \t\t# "n9 HCA-1" lid 6 4xEDR', '[2]\t"H-00', "line 10: '[2]\\t\"H-00'"),
-        ("4xEDR", "4xABC", "link speed '4xABC' is none of SDR"),
+        ("4xEDR", "4xABC", "link speed '4xABC' is unknown: the known speeds are SDR"),
         ('[2]\t"H-0021"', '[1]\t"H-0021"', "line 10: port 1 is described twice"),
-        ('Switch\t36 "S-0001"', "# ", "line 9: a link before any node"),
-        ('"S-0001"[2]', '"S-0001"[3]', "leads to port 1 of 'H-0021', which does not say so: the output is"),
+        ('Switch\t36 "S-0001"', "# ", "line 9: a link comes before any node"),
+        ('"S-0001"[2]', '"S-0001"[3]', "leads to port 1 of 'H-0021', which does not lead back: the output"),
     ],
 )  # fmt: skip
 def test_a_wrong_ibnetdiscover_file_is_told_with_its_line(old, new, words):
@@ -219,7 +219,7 @@ def test_yaml():
         (YAML.replace("2.5GB/s", "2.5"), "link rate '2.5' is not a rate: write it with its unit"),
         (YAML.replace(", 2.5GB/s", ", 2.5GB/s, 1bit/s"), "one per level"),
         (YAML.replace("link_rate", "rate"), "unknown key 'rate'"),
-        ("topology: [1", "line 1: no YAML"),
+        ("topology: [1", "line 1: not valid YAML"),
         ("topology: {}", "needs a line like topology: XGFT"),
         ("topology: XGFT(2;4,2;1,x)", "'x' is not a number"),
         ("hosts: {a: b}\ntopology: XGFT(1;2;1)", "hosts must be one value or a list"),
@@ -307,7 +307,7 @@ def test_any_text_is_a_topology_or_refused_in_one_line(text):
     ("text", "words"),
     [
         ("SwitchName=s0 Nodes=n[0-3] Nodes=n[5-6]", "line 1: 'Nodes' is given twice"),
-        ("topology: XGFT(1;4;1)\ntopology: XGFT(1;8;1)", "line 2: no YAML .*topology twice"),
+        ("topology: XGFT(1;4;1)\ntopology: XGFT(1;8;1)", "line 2: not valid YAML .*topology twice"),
     ],
 )
 def test_what_is_given_twice_is_refused(text, words):
@@ -360,13 +360,13 @@ def test_a_topology_yaml_of_slurm_is_the_same_as_its_topology_conf():
     [
         ("cluster_default: true", "cluster_default: false", "2 topologies: mark the cluster's"),
         ("gpus", "gpus\n  cluster_default: true", "topology 'gpus' is not a tree, so it names no switches"),
-        ("n[0-3]", "n[0-3]\n        speed: 9", "'speed' of 's1' is not a key"),
+        ("n[0-3]", "n[0-3]\n        speed: 9", "'speed' of 's1' is an unknown key"),
         ("children: s[1-2]", "children: s[1-3]", "'s3', below switch 'root', has no line"),
         ("children: s[1-2]", "", "'root' must have either switches or nodes"),
-        ("children: s[1-2]", "children: [s1, s2]", "'children' of 'root' is not a key"),
+        ("children: s[1-2]", "children: [s1, s2]", "'children' of 'root' is an unknown key, or its value"),
         ("switch: s2", "switch: s1", "switch 's1' is described twice"),
         ("children: s[1-2]", "children: root,s[1-2]", "'root' is below itself"),
-        ("    switches:", "    ring: 1\n    switches:", "tree must have switches"),
+        ("    switches:", "    ring: 1\n    switches:", "tree must have one key"),
         ("- topology: gpus", "- name: gpus", "not an entry like topology: name"),
     ],
 )

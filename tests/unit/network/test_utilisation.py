@@ -116,7 +116,7 @@ def test_class_is_that_of_the_most_used_level_above_the_hosts(most, name):
 @pytest.mark.parametrize(
     ("placement", "n_ranks", "duration_s", "words"),
     [
-        (Placement([0, 1]), 3, 1.0, "the placement has hosts for 2 ranks, the job has 3"),
+        (Placement([0, 1]), 3, 1.0, "the placement has hosts for 2 ranks, but the job has 3"),
         (Placement([0, 8]), 2, 1.0, "rank 1 is on host 8"),
         (Placement([0, 1]), 2, 0.0, "must be above 0 s, got 0.0"),
     ],
@@ -152,7 +152,7 @@ def test_placements_have_as_many_on_each_switch_and_host_as_asked(topology, n_ra
 
 def test_names_of_placements():
     for name in ("F", "F0x", "G8", "", "8", "F²"):
-        with pytest.raises(UsageError, match="neither Fk"):
+        with pytest.raises(UsageError, match="is unknown: give Fk"):
             placements.by_name(name, TREE, 1, np.random.default_rng(0))
     with pytest.raises(DataError, match="ranks per host must be >= 1"):
         placements.by_name("RF", TREE, 1, np.random.default_rng(0), 0)

@@ -203,7 +203,7 @@ def test_nothing_and_one():
 
 def test_too_many_are_refused():
     n = blossom.MAX_VERTICES + 1
-    with pytest.raises(DataError, match="match parts"):
+    with pytest.raises(DataError, match="match them in parts"):
         blossom.match(np.broadcast_to(1.0, (n, n)), np.ones(n))
 
 

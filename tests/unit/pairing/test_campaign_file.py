@@ -56,11 +56,11 @@ def test_commands_are_found_from_where_the_file_is(write, tmp_path):
         ("rounds = '3'\n[programs.a]\ncommand = 'a'", "a whole number"),
         ("turns = 3\n[programs.a]\ncommand = 'a'", "unknown key 'turns'"),
         ("[programs.a]\ncommand = 'a'\nranks = 2", "unknown key 'ranks'"),
-        ("[programs.a]\ncommand = ''", "must be a text or a list of words"),
+        ("[programs.a]\ncommand = ''", "must be a string or a list of strings"),
         ("[programs.a]\ncommand = 'a'\nn_ranks = 0", "at least 1, got 0"),
         ("[programs.a]\ncommand = 'a'\nfolder = 'none'", "there is no folder"),
         ("[programs.a]\ncommand = 'a'\nenv = {A = 1}", "a table of str"),
-        ("[programs.'a/b']\ncommand = 'a'", "without /"),
+        ("[programs.'a/b']\ncommand = 'a'", "must not contain /"),
         ("places = [[0], [100000]]\n[programs.a]\ncommand = 'a'", "processor 100000 is not among"),
         ("places = [[0]]\n[programs.a]\ncommand = 'a'", "two lists of processors"),
     ],
@@ -141,7 +141,7 @@ def test_what_was_made_is_not_made_again(write, tmp_path):
 def test_a_program_that_was_changed_is_not_mixed_with_itself(write, tmp_path):
     note(tmp_path, campaign.read_file(write(THREE)), ["a"])
     changed = campaign.read_file(write(THREE.replace("./a 1 2", "./a 1 3")))
-    with pytest.raises(DataError, match=r"program 'a' was changed .*\(its command\)"):
+    with pytest.raises(DataError, match=r"program 'a' has changed .*\(its command\)"):
         campaign.missing(changed, [Experiment(0, ("a",))], campaign.read(str(tmp_path)), {})
 
 
@@ -278,10 +278,10 @@ def test_other_places_and_another_meter_are_not_mixed(write, tmp_path):
     note(tmp_path, plan, ["a"], env=env)
     done = campaign.read(str(tmp_path))
     assert campaign.missing(plan, wanted, done, env) == []
-    with pytest.raises(DataError, match="made with meter none, and not auto: give another folder with --out"):
+    with pytest.raises(DataError, match="made with meter none, not auto: give another folder with --out"):
         campaign.missing(plan, wanted, done, {"MPICOLOC_METER": "auto"})
     other = dataclasses.replace(plan, places=(plan.places[0], (77,)))
-    with pytest.raises(DataError, match=r"made with places .*, and not .*\[77\]\]"):
+    with pytest.raises(DataError, match=r"made with places .*, not .*\[77\]\]"):
         campaign.missing(other, wanted, done, env)
 
 
@@ -299,7 +299,7 @@ def test_the_time_that_is_left(write, tmp_path):
     assert campaign.expected_s([c], done) == pytest.approx(110 / 3)
     assert campaign.expected_s([], done) == 0
     assert campaign.short_programs(done) == [
-        f"{name} takes 2.00 s alone: give it 15 times as much work" for name in "ab"
+        f"{name} takes 2.00 s alone, which is too short: give it 15 times as much work" for name in "ab"
     ]
 
 

@@ -204,7 +204,7 @@ def test_what_is_given_twice_counts_once(folder, fitted, capsys, monkeypatch, tm
     assert cli.main([*words, *QUICK, "--out", str(tmp_path / "m"), "--json"]) == 0
     told = capsys.readouterr()
     n_rows = N_PROGRAMS * (N_PROGRAMS + 1)
-    assert f"{2 * n_rows} slowdowns were given more than once, and count once" in told.err
+    assert f"{2 * n_rows} slowdowns were given more than once, but count only once" in told.err
     assert json.loads(told.out)["training"]["sources"] == {"production": n_rows}
 
 
@@ -237,7 +237,7 @@ def test_a_model_that_is_none_is_one_line(folder, fitted, capsys, monkeypatch):
     monkeypatch.chdir(folder)
     whole = (folder / "m").read_bytes()
     (folder / "cut").write_bytes(whole[: len(whole) // 2])
-    for name, words in (("cut", "damaged"), ("alone-0.h5", "damaged or no"), ("none", "no such file")):
+    for name, words in (("cut", "damaged"), ("alone-0.h5", "damaged or is not"), ("none", "no such file")):
         code, text = complaint(capsys, "predict", "--model", name, "alone-0.h5")
         assert code == 3
         assert words in text
@@ -254,7 +254,7 @@ def test_a_model_that_is_none_is_one_line(folder, fitted, capsys, monkeypatch):
         (["fit", "--out", "m", "--profiles", "nowhere"], 3, "no such folder: nowhere"),
         (["fit", "--out", "m", "--campaign", "nowhere"], 3, "no campaign in nowhere"),
         (["fit", "--out", "m", "--training", "nowhere"], 3, "no such file: nowhere"),
-        (["predict", "--model", "m"], 2, "give profiles to predict, or --card"),
+        (["predict", "--model", "m"], 2, "give either the profiles of the jobs to predict"),
     ],
 )
 def test_a_wrong_call_is_one_line(words, code, said, folder, fitted, capsys, monkeypatch, tmp_path):

@@ -197,7 +197,7 @@ def test_an_empty_queue_is_an_empty_plan(folder, capsys):
     [
         ("id,runtime_s\n1,ten\n", SLOWDOWNS, [], 3, "row 1: runtime_s must be a finite number, got 'ten'"),
         ("id,runtime_s\n1,-5\n", SLOWDOWNS, [], 3, "runtime_s of job 0 is -5.0; need a number > 0"),
-        ("id,time\n1,5\n", SLOWDOWNS, [], 3, "row 1 has no runtime_s"),
+        ("id,time\n1,5\n", SLOWDOWNS, [], 3, "row 1 has neither runtime_s"),
         ("id,runtime_s\n1,5\n1,6\n", SLOWDOWNS, [], 3, "job '1' appears twice"),
         (JOBS, "target,co_runner,slowdown\nlammps,heat2d,0.15\n", [], 3, "must be T_co/T_solo, got 0.15"),
         (JOBS, SLOWDOWNS + "lammps,lammps,2\n", [], 3, "lammps beside lammps appears twice"),
@@ -289,5 +289,5 @@ def test_a_profile_that_is_not_there_is_named(folder, capsys):
     (folder / "jobs.csv").write_text("id,profile\n1,gone.h5\n")
     assert main.main(["pair", "jobs.csv"]) == 3
     first, second = capsys.readouterr().err.splitlines()
-    assert "row 2 has no runtime_s and no profile" in first
+    assert "row 2 has neither runtime_s nor a profile" in first
     assert "gone.h5" in second

@@ -71,7 +71,7 @@ def test_runs_alone_count_before_those_that_were_not():
 
 
 def test_a_run_that_did_not_end_tells_nothing():
-    with pytest.raises(DataError, match="came to its end"):
+    with pytest.raises(DataError, match="of a complete run"):
         job_features([timed_profile(partial=True)])
 
 

@@ -177,7 +177,7 @@ def test_a_file_that_unfolds_to_any_size_costs_no_memory(tmp_path, monkeypatch):
     path = tmp_path / "m"
     monkeypatch.setattr(arrays_file, "MAX_BYTES", 1 << 20)
     archive(path, head=b"\0" * (arrays_file.MAX_BYTES + 1))
-    with pytest.raises(DataError, match="more than allowed"):
+    with pytest.raises(DataError, match="exceed the limits"):
         model_file.read(path)
     # A header that promises more than there is.
     header = npy(np.zeros(1)).replace(b"(1,)", b"(1000000000000,)")

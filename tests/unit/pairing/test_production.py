@@ -299,7 +299,9 @@ def test_slowdowns_on_the_same_processors_are_not_mixed_with_others():
         )
         for one in placed("0-1", "0-1")
     ]
-    with pytest.raises(DataError, match=r"4 slowdowns .* separate .* 4 .* same processors: choose with"):
+    with pytest.raises(
+        DataError, match=r"4 slowdowns .* separate .* 4 .* same processors: choose one kind with"
+    ):
         from_production([*apart, *same])
     for word in ("apart", "same"):
         found, others = from_production([*apart, *same], layout=word)

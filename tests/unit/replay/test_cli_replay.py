@@ -299,7 +299,7 @@ def test_jobs_of_one_name_get_names_that_no_other_has(capsys, trace, tmp_path):
 def test_a_job_that_does_not_fit_beside_others_is_told_how_many_hosts_are_free(capsys, trace):
     text = "".join(f"{rank} init\n" for rank in range(10))
     line = told(capsys, 3, trace(text, "one"), trace(text, "two"), *TREE, "--placement", "F4")
-    assert "10 ranks need 10 hosts, XGFT(2;4,4;1,2) has 4 free: take fewer ranks" in line
+    assert "10 ranks need 10 hosts, but XGFT(2;4,4;1,2) has 4 free: use fewer ranks" in line
 
 
 SWEEP = ("--sweep", "slimming", 4, 2, 1, "--sweep", "placement", "F4", "F2,F2", "--processes", 2)
