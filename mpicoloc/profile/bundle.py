@@ -55,7 +55,7 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
     start = _SIZE_BYTES + int.from_bytes(content[:_SIZE_BYTES], "little")
     head = json.loads(bytes(content[_SIZE_BYTES:start]))
     if head["kind"] != _kind():
-        raise ValueError("its tables are of another version of mpicoloc: use the version that wrote them")
+        raise ValueError("its tables were written by another version of mpicoloc: use that version")
     if not isinstance(head["facts"], dict):
         raise ValueError("it has no facts")
     tables = {}

@@ -26,7 +26,7 @@ MAX_BYTES = 1 << 32
 """Most bytes of a part in memory, the same as for a profile."""
 _NAME = re.compile(r"(\d+)\.part")
 _LEVEL = 1
-_NEVER_BEGAN = "the job ended well, or died before its first checkpoint (--checkpoint-s)"
+_NEVER_BEGAN = "the job ended normally, or died before its first checkpoint (see --checkpoint-s)"
 
 
 def folder_of(profile: str) -> str:

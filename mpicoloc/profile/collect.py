@@ -52,7 +52,7 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
         with open(os.path.splitext(shim)[0] + ".calls.json", encoding="utf-8") as file:
             return dict(enumerate(json.load(file)))
     except (OSError, ValueError) as error:
-        notes.append(f"MPI functions are named by number: {error}")
+        notes.append(f"MPI functions appear as numbers, as their names could not be read: {error}")
         return {}
 
 
@@ -336,7 +336,9 @@ def collect(key: str, has_events: bool = True) -> NodePart:
     notes += _trouble(key)
     node = _read_node(contract.shm_path(key, "node"), notes)
     if len(ranks) > contract.MC_N_NODE_RANKS:
-        notes.append(f"the node agent watched {contract.MC_N_NODE_RANKS} of {len(ranks)} ranks of a node")
+        notes.append(
+            f"the node agent watched only {contract.MC_N_NODE_RANKS} of the {len(ranks)} ranks of a node"
+        )
     first = ranks[0].segment
     names = call_names(shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
     lanes = _lanes(ranks)
@@ -371,7 +373,7 @@ def _read_rank(path: str, has_events: bool, modules: list[str], notes: list[str]
     try:
         segment, events = contract.read_segment(path, has_events)
     except (DataError, OSError) as error:
-        notes.append(f"a rank is missing: {error}")
+        notes.append(f"the data of a rank is missing: {error}")
         return None
     found = segment["modules"][: int(segment["n_modules"])]
     rows = {}
@@ -417,10 +419,13 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
         return None
     if unseen := contract.text(node["unseen_reason"]):
         notes.append(
-            f"co-runners that this profile lacks may have run on a node: {unseen}; see `mpicoloc check`"
+            f"co-runners that are missing here may have run on a node: {unseen}; see `mpicoloc check`"
         )
     if n_uncounted := int(node["n_uncounted"]):
-        notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
+        notes.append(
+            f"the meter did not count {n_uncounted} threads of a node: there were too many, or too few file "
+            "descriptors (see `ulimit -n`)"
+        )
     notes += foreign_jobs(node)
     n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
     if n_taken > n_kept:

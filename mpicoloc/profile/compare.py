@@ -77,7 +77,7 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
         return _named_groups(args)
     if args.against:
         if not args.files:
-            raise UsageError("no runs before --against: put the runs to compare with before it")
+            raise UsageError("--against has no runs before it: put the runs to compare with there")
         found = [args.files, *args.against]
     elif len(args.files) < 2:
         raise UsageError(
@@ -94,7 +94,7 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
     if args.files or args.against:
-        raise UsageError("--group names all runs: put every profile after a --group")
+        raise UsageError("--group excludes --against and other profiles: put every profile after a --group")
     found: dict[str, Sequence[str]] = {}
     for name, *files in args.group:
         if not files:
@@ -103,7 +103,9 @@ def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
             raise UsageError(f"--group {name!r} is given twice")
         found[printable(name)] = files
     if len(found) < 2:
-        raise UsageError(f"only one group, {name!r}: give the group to compare with, then the others")
+        raise UsageError(
+            f"there is only one group, {name!r}: give the group to compare with first, then the others"
+        )
     return found
 
 

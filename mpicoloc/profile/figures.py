@@ -597,7 +597,7 @@ def _check_ranks(profile: Profile) -> None:
     n_ranks = profile.job.n_ranks
     if not 1 <= n_ranks <= MOST_RANKS:
         raise DataError(
-            f"figures are of 1 to {MOST_RANKS:,} ranks, the profile has {n_ranks:,}: is it damaged?"
+            f"figures show 1 to {MOST_RANKS:,} ranks, but the profile has {n_ranks:,}: is it damaged?"
         )
     for name in ("ranks", "call_sites", "cycles"):
         ranks = profile.tables[name]["rank"]

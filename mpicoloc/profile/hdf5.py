@@ -127,10 +127,10 @@ def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
     Raises `ValueError` if they are of another type, or one is infinite, or NaN without being a gap.
     """
     if not np.can_cast(values.dtype, column.type, "same_kind"):
-        raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
+        raise ValueError(f"column {column.name} of table {name} has the wrong type: {values.dtype}")
     numbers = values if values.dtype.kind == "f" else np.zeros(0)
     if np.isinf(numbers).any() or (np.isnan(numbers).any() and not column.has_gaps):
-        raise ValueError(f"table {name} has a {column.name} that is not a number")
+        raise ValueError(f"column {column.name} of table {name} has a value that is not a number")
 
 
 def own(group: h5py.Group, name: str) -> Any:
@@ -155,14 +155,14 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     whole = dataset.size * kind.itemsize
     chunk = int(np.prod(dataset.chunks or (0,))) * kind.itemsize
     if whole > MAX_BYTES or chunk > _MAX_CHUNK_BYTES:
-        raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than any profile")
+        raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than a profile can have")
     _check_storage(dataset, name)
     return dataset
 
 
 def _check_storage(dataset: h5py.Dataset, name: str) -> None:
     if dataset.is_virtual or dataset.external:
-        raise ValueError(f"table {name} has its rows in another file")
+        raise ValueError(f"the rows of table {name} are in another file")
     _check_filters(dataset, name)
     if dataset.size * dataset.dtype.itemsize > _MAX_RATIO * dataset.id.get_storage_size() + _MAX_CHUNK_BYTES:
         raise ValueError(f"table {name} has rows that were never written")
@@ -190,7 +190,7 @@ def check_total(file: h5py.File) -> None:
     """
     total = sum(n_bytes(file, name) for name in COLUMNS)
     if total > MAX_BYTES:
-        raise ValueError(f"its tables have {total:,} bytes, more than any profile")
+        raise ValueError(f"its tables have {total:,} bytes, more than a profile can have")
 
 
 _UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
@@ -240,7 +240,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
     """The value of an attribute, read through h5py's low-level API: the other takes three times as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
-        raise ValueError(f"{attribute.name!r} is not a single value")
+        raise ValueError(f"attribute {attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)
     attribute.read(cell)
     value = cell[()]
@@ -416,7 +416,7 @@ def read(
         version = profile.attrs.get("schema_version")
         if version is None or int(version) != SCHEMA_VERSION:
             raise DataError(
-                f"{path} has schema version {version}, this mpicoloc reads {SCHEMA_VERSION}: "
+                f"{path} has schema version {version}, but this mpicoloc reads {SCHEMA_VERSION}: "
                 "read it with the mpicoloc that wrote it, or upgrade"
             )
         return _read_all(profile, tables)
@@ -460,12 +460,12 @@ def opened(path: str, content: Content | None = None, *, is_changed: bool = Fals
     except MissingFilter as error:
         raise DataError(
             f"{path}: {error}; set HDF5_PLUGIN_PATH to the plugin's folder (Python: hdf5plugin.PLUGIN_PATH), "
-            "or unpack the file where the plugin is: `h5repack -f NONE OLD NEW`"
+            "or unpack the file on a machine with the plugin: `h5repack -f NONE OLD NEW`"
         ) from error
     except OtherColumns as error:
         raise DataError(
-            f"{path} is of another version of mpicoloc, or damaged: {error}; "
-            "read it with the mpicoloc that wrote it"
+            f"{path} was written by another version of mpicoloc, or is damaged: {error}; "
+            "read it with the version that wrote it"
         ) from error
     except _DAMAGE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -186,12 +186,12 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
     n_ranks, n_nodes = (parts[0].facts[name] for name in ("world_size", "n_nodes"))
     if n_found < n_ranks:
         hint = f": {len(parts)} of {n_nodes} nodes sent their parts" if n_nodes > 1 else ""
-        notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
+        notes.append(f"only {n_found} of {n_ranks} ranks are in this profile{hint}")
     if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
         first, last = (datetime.fromtimestamp(times[i], UTC) for i in (0, -1))
         begin, end = (f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (first, last))
         until = begin + (f" to {end}" if end != begin else "")
-        notes.append(f"from the last checkpoints of {len(times)} of {n_nodes} nodes, of {until}")
+        notes.append(f"made from the last checkpoints of {len(times)} of {n_nodes} nodes, dated {until}")
     return notes
 
 

@@ -91,8 +91,8 @@ def _answers(child: Child, batch: Sequence[str]) -> list[tuple[str, Answer]]:
 
 def _silence(path: str) -> EnvironmentFault:
     return EnvironmentFault(
-        f"{path} could not be read within {sandbox.WAIT_S:g} s: check that its disk answers, copy the file, "
-        "or leave it out"
+        f"{path} could not be read within {sandbox.WAIT_S:g} s: check that its file system responds, copy "
+        "it, or leave it out"
     )
 
 

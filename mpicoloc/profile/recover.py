@@ -104,7 +104,7 @@ def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFil
         elif abs(first.start_s - file.start_s) > _SAME_START_S or any(
             file.ranks & other.ranks for other in kept
         ):
-            left_out.append(f"{file.path} is of another run, or another copy of a node's part")
+            left_out.append(f"{file.path} is from another run, or is another copy of a node's part")
         else:
             kept.append(file)
     return sorted(kept, key=lambda file: min(file.ranks)), left_out
@@ -117,11 +117,11 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
     """
     reason = ""
     if not old.partial:
-        reason = "is whole"
+        reason = "is complete"
     elif old.job.id != new.job.id:
         reason = f"is of another job, {old.job.id}"
     elif (old.mpi.n_calls or 0) > (new.mpi.n_calls or 0):
-        reason = f"has more: {old.mpi.n_calls:,} calls, the checkpoints {new.mpi.n_calls or 0:,}"
+        reason = f"has {old.mpi.n_calls:,} calls, but the checkpoints only {new.mpi.n_calls or 0:,}"
     if reason:
         raise Refused(f"the profile {path} {reason}; write the recovered one elsewhere with --out FILE")
 

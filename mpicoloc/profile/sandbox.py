@@ -165,7 +165,7 @@ def _has_ended(child: int) -> bool:
 def damage(path: str) -> DataError:
     """The error for a file that crashed its reader."""
     return DataError(
-        f"{path} is damaged: its reader crashes or does not end; copy it again, or run the job again"
+        f"{path} is damaged: reading it crashes or does not end; copy it again, or run the job again"
     )
 
 
@@ -199,7 +199,7 @@ def _work(
             answer = [
                 _BAD,
                 error_as_json(
-                    DataError(f"{path} takes more than {most} of memory and is not read: leave it out")
+                    DataError(f"{path} is not read, as it takes more than {most} of memory: leave it out")
                 ),
             ]
         except MpicolocError as fault:
@@ -236,7 +236,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 raise OSError(ctypes.get_errno(), "prctl")
     except OSError as fault:
         raise EnvironmentFault(
-            f"the rights of user {uid} cannot be assumed ({fault}), so nothing is read: "
+            f"reading with the rights of user {uid} failed ({fault}), so nothing is read: "
             "run this as a user other than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
 

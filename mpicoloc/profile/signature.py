@@ -151,7 +151,7 @@ def _attribute(walk: _Walk, value: Any, where: str) -> None:
 
 def _dataset(walk: _Walk, dataset: h5py.Dataset, path: str) -> None:
     if dataset.shape is None or dataset.external or dataset.is_virtual:
-        raise DataError(f"{printable(path)} has no content in this file")
+        raise DataError(f"the content of {printable(path)} is not in this file")
     kind = dataset.dtype
     walk.count_bytes(int(dataset.size or 0) * kind.itemsize)
     walk.kind(form(kind, path), dataset.shape)
@@ -189,7 +189,7 @@ def form(kind: np.dtype[Any], where: str) -> str:
     """
     if kind.names is not None and kind.hasobject:
         # The bytes of such a column would be addresses, which differ between processes.
-        raise DataError(f"{printable(where)} has a column of texts of variable length, which no profile has")
+        raise DataError(f"{printable(where)} has a column of variable-length strings, which no profile has")
     if kind.names is not None:
         # Names can have any character, so their lengths precede them.
         return "(" + ",".join(f"{len(name)}:{name}:{form(kind[name], where)}" for name in kind.names) + ")"
@@ -303,7 +303,9 @@ def _check_key_file(path: str, status: os.stat_result) -> None:
             "is not secret: make a new key with (umask 077; head -c 32 /dev/urandom | base64 > FILE)"
         )
     if status.st_uid not in (os.geteuid(), 0):
-        raise EnvironmentFault(f"key file {path} belongs to user {status.st_uid}, not to this one or root")
+        raise EnvironmentFault(
+            f"key file {path} belongs to user {status.st_uid}, but must be yours or root's"
+        )
 
 
 def key_id(key: Key) -> str:

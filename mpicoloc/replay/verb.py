@@ -62,7 +62,7 @@ def _latency_s(text: str) -> float:
 def _speedup(text: str) -> float:
     speedup = arguments.positive(text)
     if speedup < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, the rate of a link, got {text}")
+        raise argparse.ArgumentTypeError(f"must be at least 1 (the rate of a link), got {text}")
     return speedup
 
 
@@ -417,8 +417,8 @@ def read(path: str) -> tuple[list[tuple[str, int]], float]:
         raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
-            f"--against {path} is not an output of mpicoloc replay --json: give what it printed under the "
-            "other policy"
+            f"--against {path} is not the output of `mpicoloc replay --json`: give what it printed under "
+            "the other policy"
         ) from None
 
 
@@ -426,7 +426,7 @@ def _check_alike(path: str, before: Sequence[tuple[str, int]], jobs: Sequence[Pl
     now = [(job.name, job.n_hosts) for job in jobs]
     if sorted(now) != sorted(before):
         raise UsageError(
-            f"--against {path} is of jobs {_words(before)}, and these are {_words(now)}: give a "
+            f"--against {path} has the jobs {_words(before)}, but this replay has {_words(now)}: give a "
             "result of the same jobs on as many hosts"
         )
 

@@ -70,7 +70,9 @@ def _run_once(command: Sequence[str], env: Mapping[str, str], limit_s: float, er
             stdin=subprocess.DEVNULL, env=env,
         )  # fmt: skip
     except FileNotFoundError:
-        raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
+        raise EnvironmentFault(
+            f"{command[0]} is not installed here: run this on a machine with Slurm's commands"
+        ) from None
     except subprocess.TimeoutExpired:
         raise _controller_away(f"no answer in {limit_s:g} s") from None
     if done.returncode == 0:
@@ -178,7 +180,7 @@ def parsed(
         return Snapshot(now_s, found, tuple(_node(row) for row in _rows(nodes, "nodes")), queues)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
-            f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
+            f"Slurm's answer cannot be parsed ({type(error).__name__}: {error}): "
             "mpicoloc is tested with Slurm 22.05, 24.11 and 26.05"
         ) from None
 
@@ -362,7 +364,7 @@ def parse_start(answer: str, job: int, uid: int) -> Start:
         comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # squeue's text for no comment
         with contextlib.suppress(ValueError):
             return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
-    raise EnvironmentFault(f"slurmctld has no job {job} of user {uid}: nothing is signed")
+    raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}, so nothing is signed")
 
 
 def _start(row: Mapping[str, str], comment: str | None) -> Start:
@@ -370,7 +372,7 @@ def _start(row: Mapping[str, str], comment: str | None) -> Start:
     if row["ArrayTaskID"].isdecimal():
         address = f"{row['ArrayJobID']}_{row['ArrayTaskID']}"
     elif row["ArrayTaskID"] != "N/A":
-        raise ValueError(f"tasks {row['ArrayTaskID']} of an array are more than one job")
+        raise ValueError(f"tasks {row['ArrayTaskID']} of a job array are several jobs")
     elif row["HetJobID"].isdecimal() and int(row["HetJobID"]):
         address = f"{row['HetJobID']}+{row['HetJobOffset']}"
     is_running = row["StateCompact"] in ("R", "S")

@@ -54,8 +54,8 @@ def check_pattern(pattern: str) -> None:
     """Raise a UsageError if all steps of a job would share a path, because the pattern lacks the step."""
     if "%s" not in _split(pattern):
         raise UsageError(
-            f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
-            "each step. Put %s into it, as in '%j.%s.h5'"
+            f"--out {pattern!r} has no %s (the step), so all steps would share one file: nothing is signed. "
+            "Put %s into it, as in '%j.%s.h5'"
         )
 
 
@@ -364,8 +364,8 @@ def write_admin_comment(start: Start, price: dict[str, Any]) -> bool:
         return False
     if start.admin_comment is None:
         raise DataError(
-            f"the AdminComment of job {start.job} has {client.COMMENT_WIDTH} bytes or more: "
-            "it stays as it is, without the price"
+            f"the AdminComment of job {start.job} has {client.COMMENT_WIDTH} bytes or more, "
+            "so the price is not added"
         )
     comment = with_price(start.admin_comment, json.dumps({"mpicoloc": price}, separators=(",", ":")))
     if comment == start.admin_comment:
@@ -413,7 +413,7 @@ def close_job(
             records.unmark_job(spool, start.job)
     sweep_spool(spool, time.time())
     if not start.is_running and not wait_for_writers(start, shm_dir):
-        messages.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
+        messages.trouble(f"job {start.job}: its profile is still being written, so it might stay unsigned")
     code = max(code, print_results(_sign(start, key, out, spool)))
     _price(spool, start)
     return code

@@ -381,7 +381,7 @@ def release_jobs(
     ]
     if refused := [str(job) for _, job in given if job is not None]:
         raise EnvironmentFault(
-            f"jobs {', '.join(refused)} are not released: run this as Slurm's administrator"
+            f"jobs {', '.join(refused)} cannot be released: run this as Slurm's administrator"
         )
     return [action for action, _ in given]
 
@@ -553,7 +553,7 @@ def hold_lock(partitions: Partitions) -> Iterator[None]:
             except BlockingIOError:
                 raise EnvironmentFault(
                     f"another `mpicoloc pair --watch` steers {partitions.alone} and {partitions.shared} "
-                    f"({path} is locked): end it first, or use --dry-run"
+                    f"({path} is locked): stop it first, or use --dry-run"
                 ) from None
             _HELD.append(file)
             stack.callback(_HELD.remove, file)
@@ -573,9 +573,11 @@ def service_settings(partitions: Partitions, rules: Rules, model_path: str | Non
     if rules.policy == "blossom":
         blossom.library()  # report a missing library at start, not when two jobs wait
     if rules.policy == "di":
-        raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: use another policy")
+        raise UsageError(
+            "--policy di needs an intensity of each job, which Slurm does not give: use another policy"
+        )
     if rules.n_per_node != 2:
-        raise UsageError(f"--watch makes pairs, but --per-node is {rules.n_per_node}: leave it out")
+        raise UsageError(f"--watch makes pairs, but --per-node is {rules.n_per_node}: leave out --per-node")
     return ServiceSettings(partitions, rules, None if model_path is None else model_file.read(model_path))
 
 

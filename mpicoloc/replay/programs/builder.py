@@ -169,8 +169,8 @@ class ProgramBuilder:
             self._chunks.append(np.array(self._rows, OP))
         except OverflowError:
             raise DataError(
-                "a program has a time of 2^63 ns or more, a message of as many bytes, or a tag of 2^31 or "
-                "more: write lower numbers"
+                "a number in a program is too large: keep times (ns) and messages (bytes) below 2^63, and "
+                "tags below 2^31"
             ) from None
         self._rows = []
 

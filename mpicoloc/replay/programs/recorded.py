@@ -183,7 +183,7 @@ def taken_part(
     if not n_calls:
         begins = np.concatenate([own.begin_ns for own in calls])
         raise DataError(
-            "no MPI call begins in the part from --from-s to --until-s: the last one begins "
+            "no MPI call begins between --from-s and --until-s: the last call begins "
             f"{np.ptp(begins) / 1e9:g} s after the first"
         )
     n_messages = int((part.holds(messages.send_ns) | part.holds(messages.take_ns)).sum()) - len(sent.src)

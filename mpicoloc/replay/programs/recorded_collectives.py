@@ -447,8 +447,8 @@ class CollectiveBlocks:
             if not instance.function.lower().removesuffix("_c").endswith("bcast"):
                 return -1
             raise DataError(
-                f"the profile lacks the root of {instance.function} (it was not recorded, or had no room in "
-                "its table): record the job again with this mpicoloc"
+                f"the profile lacks the root of {instance.function} (it was not recorded, or its "
+                "table was full): record the job again with this mpicoloc"
             )
         return min(roots, key=lambda root: int(instance.end_ns[root]))
 
@@ -528,7 +528,7 @@ def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
     pair = (min(group, other), max(group, other))
     if pair not in number:
         raise DataError(
-            f"{text(row['call'])} was called between two groups of which the profile lacks the ranks: "
+            f"{text(row['call'])} was called between two groups whose ranks the profile does not list: "
             "record the job again with this mpicoloc"
         )
     return number[pair]
@@ -689,7 +689,7 @@ def _check_alike(calls: Sequence[CollectiveCalls], callers: Array) -> None:
         call = list(calls[one].function)[k]
         raise DataError(
             f"rank {other} did not make the call that matches call {int(calls[one].i_call[k])} of rank "
-            f"{one}, {call}: collectives of neighbours can be replayed on one communicator only; "
+            f"{one}, {call}: neighbourhood collectives can be replayed only if all use one communicator; "
             "record such a run"
         )
 
@@ -707,8 +707,8 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
     if rest.any():
         rank = int(src[np.flatnonzero(rest)[0]])
         raise DataError(
-            f"call {int(calls[rank].i_call[0])} of rank {rank}, {calls[rank].function[0]}: the rank has "
-            "other neighbours in other calls, and the profile has only those of all calls together; record a "
+            f"call {int(calls[rank].i_call[0])} of rank {rank}, {calls[rank].function[0]}: the neighbours "
+            "differ between calls, but the profile lists only those of all calls together; record a "
             "run with one such communicator"
         )
     return _Edges(src, dst, n_messages, n_bytes)

@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> tuple[str, ...]:
     """Check the flags before any file is read. Returns the formats of figures."""
     if args.figures is not None and not args.search:
-        raise UsageError("--figures draws what --search finds: give it too")
+        raise UsageError("--figures draws what --search finds: give --search too")
     formats = arguments.formats_of(args)
     if args.goal not in GOALS:
         raise UsageError(f"--goal must be {' or '.join(GOALS)}, got {args.goal!r}")

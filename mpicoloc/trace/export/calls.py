@@ -518,11 +518,11 @@ def recording(job: Frames) -> Recording:
     """
     profile = job.profile
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
-        raise DataError(f"a job of {profile.job.n_ranks} ranks: the profile is damaged")
+        raise DataError(f"the profile has {profile.job.n_ranks} ranks: it is damaged")
     if not len(profile.tables["events"]) and not job.is_traced:
         remedy = "the trace files that were written beside the profile are missing: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
             remedy = "the profile has no trace: run the job with --trace all"
-        raise DataError(f"{remedy}, or take json, parquet or prometheus, which need no trace")
+        raise DataError(f"{remedy}, or choose json, parquet or prometheus, which need no trace")
     # Events in the profile come first, because a trace folder beside it may be of an earlier run.
     return EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)

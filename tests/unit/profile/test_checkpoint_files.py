@@ -66,7 +66,7 @@ def test_other_runs_are_left_out(out, capsys):
     assert main(["recover", str(out)]) == 0
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
-    assert "2.part is of another run" in said[0] + said[1]
+    assert "2.part is from another run" in said[0] + said[1]
     assert "4.part is of another job" in said[0] + said[1]
     assert hdf5.read(out).tables["ranks"]["rank"].tolist() == [0, 1]
 
@@ -74,7 +74,7 @@ def test_other_runs_are_left_out(out, capsys):
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        (sample.profile(), "is whole"),
+        (sample.profile(), "is complete"),
         (merge([part(job_id="41")], partial=True), "is of another job, 41"),
         (merge([part(0), part(2)], partial=True), "has more"),
     ],

@@ -235,7 +235,7 @@ def test_what_was_not_measured_is_not_passed(runs, capsys):
     ("words", "message"),
     [
         (["old0.h5"], "got 1 without --against"),
-        (["--against", "new0.h5"], "no runs before --against"),
+        (["--against", "new0.h5"], "--against has no runs before it"),
         (["old0.h5", "--group", "a", "new0.h5"], "put every profile after a --group"),
         (["--group", "a", "old0.h5"], "only one group, 'a'"),
         (["--group", "a", "--group", "b", "old0.h5"], "'a' has no profile"),

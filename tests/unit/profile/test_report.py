@@ -382,7 +382,7 @@ def test_missing_figures_are_told(here, capsys):
         (
             ["p.h5", "p.h5"],
             2,
-            "a page shows one profile, got 2: make one page each, or see them side by side with",
+            "a page shows one profile, got 2: make a page of each, or compare them with",
         ),
         (["p.h5", "--out", "p.h5"], 2, "--out p.h5 is an input of the command"),
         (["p.h5", "--out", "no/page.html"], 2, "there is no folder no"),
