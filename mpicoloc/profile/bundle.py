@@ -1,7 +1,7 @@
 """Pack profiles, and nodes' parts of a job, into bytes for other processes or disk: JSON, then table rows.
 
-Unpacking is safe for data from an untrusted source: no part of them is executed, and the result is not larger
-than the input.
+Unpacking is safe for data from an untrusted source: no part of the data is executed, and the result is not
+larger than the input.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ _NEVER_BEGAN = "the job ended normally, or died before its first checkpoint (see
 
 
 def folder_of(profile: str) -> str:
-    """The folder with the parts of a profile until the profile is written; the keeper removes it by name."""
+    """Folder of a profile's parts, which exists until the profile is written; the keeper finds it by name."""
     return profile.removesuffix(".h5") + ".parts"
 
 
@@ -183,10 +183,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
     try:
         now_s = time.time()
-        # No events while the job runs: they can be as large as all else, and would load the disk each time.
+        # No events while the job runs: they can be as large as all else, and each checkpoint would write all
+        # of them again.
         save(collect(key, has_events=is_last), 0.0 if is_last else now_s)
     except (MpicolocError, OSError) as error:
-        # For an OSError: its file and text, without the number.
+        # Of an OSError, take its file and text, without the number.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))
         # Nobody reads this process's output: the reason goes to a file, and from there into the profile.
         with (

@@ -126,7 +126,7 @@ def groups(segments: Sequence[np.void]) -> Table:
 def _once(runs: Table) -> Table:
     """Drop groups recorded twice: a group's first rank records it, but two of its threads can do so."""
     kept = np.ones(len(runs), dtype=bool)
-    # `return_index`: without it NumPy would import numpy.ma, 10 ms at the end of every job.
+    # `return_index`: without it NumPy would import numpy.ma, which adds 10 ms to the end of every job.
     for group in np.unique(runs["group"], return_index=True)[0]:
         rows = np.flatnonzero(runs["group"] == group)
         half = len(rows) // 2
@@ -148,7 +148,7 @@ def places_and_counts(node: np.void | None) -> dict[str, Table]:
 
 
 def _places(counts: np.void) -> tuple[list[list[int]], Table]:
-    """For each set, the rows of its places in the table "places"; and that table."""
+    """The rows of each set's places in the table "places", and that table."""
     known: dict[tuple[int, ...], int] = {}
     rows_of_sets = []
     for places_of_set in counts["sets"][: int(counts["n_sets"])]:
@@ -530,7 +530,7 @@ def _cycles(lanes: Lanes) -> Pieces:
 
 
 def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
-    """The known part of cycles cut by shutters; for the co-run phase, in the first group of a cycle's row."""
+    """The known part of cycles that shutters cut; for the co-run phase, only in the first group of a row."""
     if phase == contract.MC_PHASE_SOLO:
         return _columns(keys["solo"][np.arange(len(keys)), group], "cut_ns", "done_ns")
     if phase == contract.MC_PHASE_CORUN:
@@ -550,7 +550,7 @@ def _regions(lanes: Lanes) -> Pieces:
 
 @_table("counters")
 def _counters(ranks: Sequence[_Rank]) -> Pieces:
-    """Event counts; scaled up where more events than hardware counters shared these in turns."""
+    """Event counts, scaled up where more events than hardware counters took turns on the counters."""
     for rank in ranks:
         rows = rank.segment["pmu"]
         rows = rows[rows["name"] != b""]

@@ -3,7 +3,7 @@ r"""Compare runs: solo against co-run, before a change against after it, one set
 Several profiles are compared with the first. With several runs per group, `--against` separates the groups,
 or `--group` names them; all are compared with the first group, with 95 % intervals: Welch's t-test of the
 logarithms, with Holm's correction for more than two groups. `--regression` is for scripts: exit code 1 if the
-quantity grew by more than the limit and, with several runs, not by chance.
+quantity grew by more than the limit and, with several runs, significantly.
 
   mpicoloc compare solo.h5 shared.h5
   mpicoloc compare old1.h5 old2.h5 old3.h5 \
@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
-    """Name and files of each group of runs, the one to compare with first."""
+    """Name and files of each group of runs; the first group is the one to compare with."""
     if args.group:
         return _named_groups(args)
     if args.against:

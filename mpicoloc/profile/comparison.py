@@ -165,7 +165,7 @@ def _time_s(run: Mapping[str, _Value], name: str) -> float:
 
 _N_SHOWN = 10
 N_SIDE_BY_SIDE = 4
-"""Groups in one table, so that it fits 80 columns."""
+"""Most groups in one table, so that it fits 80 columns."""
 
 
 def as_json(

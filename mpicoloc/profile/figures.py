@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mpicoloc.bubble.shutters import Bubbled
 
 _Told = str | tuple[Any, ...] | None
-"""Description, header, rows, plot function and size of a figure; or why it is missing; None: not wanted."""
+"""Description, header, rows, plot function and size of a figure, or why it is missing; None: not wanted."""
 Maker = Callable[..., Figure | Gap | None]
 
 
@@ -159,7 +159,7 @@ def shutters(profile: Profile) -> _Told:
 
 @_figure("wall-time", "Where the wall time went")
 def wall_time(profile: Profile) -> _Told:
-    """The job's time alone, with co-runners, in its own shutters, and paused for those of other jobs."""
+    """The job's time alone, beside co-runners, in its own shutters, and in pauses for others' shutters."""
     nodes = profile.tables["nodes"]
     if not len(nodes) or profile.job.wall_s <= 0:
         return "no node agent watched the job, so its co-runners are unknown"
@@ -466,7 +466,7 @@ def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
 
 
 def longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
-    """The functions with the most time, the last may be `OTHERS`; and each function's index in that list."""
+    """The functions with the most time (the last may be `OTHERS`), and each function's index among them."""
     order = np.argsort(-total_s, kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.minimum(np.arange(len(order)), N_CALLS)
@@ -481,7 +481,7 @@ def _shares(
     n_lanes = len(blocks.first)
     start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
     start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)
-    # One axis for all pairs of block and function, one after another.
+    # Use one axis for all pairs of block and function, one after another.
     at = (blocks.of[found.rank] * n_kinds + kind) * float(N_WINDOWS)
     sums = spread(at + start, at + end, end - start, n_lanes * n_kinds * N_WINDOWS)
     sums = sums.reshape(n_lanes, n_kinds, N_WINDOWS).transpose(0, 2, 1)

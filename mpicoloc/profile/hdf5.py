@@ -146,7 +146,7 @@ def own(group: h5py.Group, name: str) -> Any:
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     dataset = own(file, name)
-    # Only one access: h5py builds the type again on each.
+    # Access the type only once, because h5py builds it again on each access.
     kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
     if not kind.names or len(dataset.shape or ()) != 1:
         raise ValueError(f"{name} is not a table")
@@ -238,7 +238,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
-    """The value of an attribute, read through h5py's low-level API: the other takes three times as long."""
+    """The value of an attribute, read through h5py's low-level API: the other API takes thrice as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
         raise ValueError(f"attribute {attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)
@@ -294,7 +294,8 @@ def replace(path: str, content: bytes) -> None:
 def _encode(profile: Profile, finish: Finish | None) -> bytes:
     """The bytes of the file.
 
-    Built in memory: on a full disk the HDF5 library raises all kinds of errors, and crashes at exit.
+    They are built in memory, because on a full disk the HDF5 library raises all kinds of errors, and
+    crashes at exit.
     """
     with h5py.File(
         "profile", "w", driver="core", backing_store=False, block_size=_GROWTH_BYTES, track_order=True
@@ -310,7 +311,7 @@ def _encode(profile: Profile, finish: Finish | None) -> bytes:
 def _put(path: str, content: bytes, dress: Callable[[int], None]) -> None:
     """Write to disk, then rename: a crash in between leaves either the old file or the new one."""
     with _replacing(path) as (handle, temporary, folder):
-        # By handle: in another user's folder the name may point elsewhere by this time.
+        # Use the handle: in another user's folder the name may point elsewhere by this time.
         with open(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -344,7 +345,7 @@ def _new_file(folder: str) -> tuple[int, str]:
 
 
 def _dress(handle: int, path: str) -> None:
-    """Set owner and mode as those of the file at `path`; without such a file, the mode by the umask."""
+    """Copy owner and mode of the file at `path`; if there is none, set the mode by the umask."""
     try:
         old = os.lstat(path)
     except FileNotFoundError:
@@ -389,7 +390,7 @@ def read(
 ) -> Profile:
     """Read the profile in `path`, in this process.
 
-    A file that crashes the HDF5 library crashes this process: read foreign files by `profile.profiles.read`.
+    A file that crashes the HDF5 library crashes this process: use `profile.profiles.read` for foreign files.
 
     Parameters
     ----------

@@ -77,7 +77,7 @@ def usage(pid: int) -> dict[str, float]:
         found = [re.search(pattern, _text(thread / file), re.M) for thread in threads]
         if any(found):
             columns[column] = sum(float(match[1]) for match in found if match)
-    columns["run_delay_s"] *= 1e-9  # the file has ns
+    columns["run_delay_s"] *= 1e-9  # the file's unit is ns
     return columns
 
 
@@ -131,7 +131,7 @@ def _end_ns(segment: np.void, node: np.void | None) -> int:
 
 
 def is_running(segment: np.void) -> bool:
-    """Whether the process of a segment's rank is alive; the start time excludes another one with its PID."""
+    """Whether the process of a segment's rank is alive; the start time excludes another with that PID."""
     return stat_fields(segment["pid"])[19:20] == [str(segment["pid_start_ticks"])]
 
 
@@ -173,7 +173,7 @@ def _used(segment: np.void) -> dict[str, float]:
     has_ended = bool(segment["used_at_finalize"]["is_known"])
     now = told(segment["used_at_finalize"]) if has_ended else usage(pid)
     used = {name: now[name] - before[name] for name in USED}
-    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # /proc has whole ticks, so it can be slightly less
+    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # /proc counts whole ticks, which can be less
     # /proc leaves out ended threads: a sum that is less than before is unknown, not negative.
     used = {name: value if value >= 0 else np.nan for name, value in used.items()}
     return used | {"peak_rss_bytes": peak_rss_bytes(pid)}

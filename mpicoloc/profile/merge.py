@@ -116,7 +116,7 @@ def mpi_summary(ranks: Table) -> MpiSummary:
 def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
     """Make the profile of a job from the parts of its nodes.
 
-    Result: also partial if ranks are missing or did not reach MPI_Finalize; the notes name these ranks.
+    The profile is also partial if ranks are missing or did not reach MPI_Finalize; the notes name them.
     """
     tables = {name: _joined(name, parts) for name in COLUMNS}
     tables["shutters"] = _for_all_or_none(tables["shutters"])

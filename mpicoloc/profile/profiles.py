@@ -50,7 +50,7 @@ def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer
 
 
 def _start(batch: Sequence[str], work: Work) -> Child:
-    """Start a child for a batch. The child opens the files, as a disk may hang, before it gives up rights."""
+    """Start a child for a batch. The child opens the files, as a disk may hang, then gives up rights."""
     stack = contextlib.ExitStack()
     opened: list[BinaryIO | MpicolocError] = []
 

@@ -163,7 +163,7 @@ def is_whole(found: list[NodePart]) -> bool:
 def _beside(own: NodePart, own_path: str) -> list[NodePart]:
     files = [PartFile(own_path, own)]
     for path in checkpoints.files(own_path.rpartition("/")[0]):
-        # Only own regular files: other users may be able to write into the folder.
+        # Take only own regular files: other users may be able to write into the folder.
         with contextlib.suppress(OSError, MpicolocError):
             status = os.lstat(path)
             if path != own_path and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():

@@ -224,7 +224,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
         for std in {0, 1}.difference(kept):
-            os.dup2(2, std)  # `confine` has set 2 to /dev/null
+            os.dup2(2, std)  # `confine` has redirected 2 to /dev/null
         if os.geteuid() == 0 and _is_user_here(uid):
             for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
                 resource.setrlimit(kind, (0, 0))

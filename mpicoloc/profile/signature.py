@@ -4,7 +4,7 @@ The group ``/signature`` has the algorithm, the time, the key's ID and the code.
 file but itself. It is computed from the content's SHA-256, so that a process which opens a file does not need
 the key: `snapshot` reads the file in a separate process, and `verify` needs the key but no file. Call them in
 this order, or pass the key as a `KeyFile`: then only a process that does nothing else ever holds the key.
-`sign` does the same.
+The same holds for `sign`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ VERSION = b"mpicoloc canonical 2"
 _ROWS = 1 << 16
 MAX_OBJECTS = 1000
 MAX_CONTENT_BYTES = 1 << 32
-"""A small compressed file can expand to any size: a reader of foreign files stops here."""
+"""A small compressed file can expand to any size: a reader of foreign files stops at this one."""
 
 
 class _Walk:
@@ -68,7 +68,7 @@ class _Walk:
 
     def cell(self, cell: Any) -> None:
         content = cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogateescape")
-        # Counted per cell: many cells can share one text of the file.
+        # Count per cell, because many cells can share one text of the file.
         self.count_bytes(len(content))
         self.piece(content)
 
@@ -204,7 +204,7 @@ GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
 _DIGEST = r"[0-9a-f]{64}"
 KEY_BYTES = 32
-"""Least length of a key, as stored in its file."""
+"""Minimum length of a key, as stored in its file."""
 MAX_BYTES = 1 << 31
 """Largest profile to sign or charge: the whole file is read into memory."""
 _GROWTH_BYTES = 1 << 20

@@ -82,7 +82,7 @@ def _hosts(profile: Profile, n_hosts: int | None) -> str:
 
 
 def library(name: str) -> str:
-    """An MPI library's name and version: MPICH's text is a whole table, Open MPI's names its packager."""
+    """An MPI library's name and version, from a text that has more, such as MPICH's whole table."""
     match = _VERSION.fullmatch(name.strip())
     return " ".join((f"{match[1]} {match[2]}{match[3]}" if match else name).split())
 
@@ -374,7 +374,7 @@ def _sizes(profile: Profile) -> RichTable | None:
 
 
 def _size(size_class: int) -> str:
-    """The sizes of a class as text."""
+    """The range of message sizes of a class as text."""
     last_class = min(int(size_class), _LARGEST_CLASS)
     if last_class <= 0:
         return "empty"

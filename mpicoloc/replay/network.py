@@ -114,7 +114,7 @@ def equal_lanes(n: int = 1, total_bytes: int = 65536, weights: tuple[int, ...] =
 
 
 ROUTINGS = ("d-mod-k", "s-mod-k", "random-flow", "random", "adaptive")
-"""In the order of `enum rp_routing`; ``random`` draws for each packet. Tables without sets ignore it."""
+"""Routings, ordered as `enum rp_routing`; ``random`` draws for each packet. Tables without sets ignore it."""
 
 
 @dataclass(frozen=True)

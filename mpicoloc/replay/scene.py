@@ -82,7 +82,7 @@ class Scene:
 
 
 def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
-    """The scene of the flags; `read` reads a trace."""
+    """The scene that the flags describe; `read` reads a trace."""
     n_jobs = count_jobs(args)
     fabric = _fabric(args)
     hardware = _hardware(args, n_jobs)
@@ -110,7 +110,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def count_jobs(args: argparse.Namespace) -> int:
-    """Number of jobs in the flags.
+    """Number of jobs that the flags name.
 
     Raises `UsageError` if there are none, or both profiles and a pattern.
     """

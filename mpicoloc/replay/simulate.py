@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """Rules that turn messages into packets, and the choice of records.
+    """Rules that turn messages into packets, and settings of the records to keep.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c
 ON_ANY_PAPER = (
     "#1f88c7", "#ebaa18", "#11b083", "#d382b0", "#6bbeee", "#e16a17", "#9e9e52", "#8d8d95"
 )  # fmt: skip
-"""The same for raster images, whose colours cannot change with the page: visible on light and dark."""
+"""Colours for raster images, which cannot adapt to the page: visible on light and dark backgrounds."""
 HATCHES = ("", "////", "....", "xxxx")
 """Hatches that distinguish series once all colours are used."""
 
@@ -78,7 +78,7 @@ def png(figure: Figure) -> bytes:
 def _saved(figure: Figure, format_: str, titled: bool, **how: Any) -> bytes:
     out = io.BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.name}), warnings.catch_warnings():
-        # Silence warnings of letters that the font lacks, and of a damaged profile's huge numbers.
+        # Silence warnings about letters that the font lacks, and about huge numbers of a damaged profile.
         warnings.filterwarnings("ignore", "Glyph |constrained_layout not applied")
         picture = Picture(figsize=figure.size, layout="constrained", facecolor=PAPER)
         figure.draw(picture)

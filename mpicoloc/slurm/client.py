@@ -107,7 +107,7 @@ _CONDITIONS = (
     *("dependency", "excluded_nodes", "resv_name", "features", "licenses", "tres_per_node", "tres_per_job"),
     *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
-"""Fields of conditions beyond nodes and processors. Arrays count: changing one task changes all tasks."""
+"""Fields with conditions beyond nodes and processors; also of arrays, as changing a task changes all."""
 _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 
@@ -121,7 +121,7 @@ def snapshot(clock: Callable[[], float] = time.time, pauses_s: Sequence[float] =
     jobs = _read_json("squeue", "jobs", pauses_s)
     nodes = _read_json("sinfo", "nodes", pauses_s)
     if isinstance(nodes, dict) and "nodes" not in nodes:
-        # sinfo aggregates nodes from Slurm 23.02 on, so ask scontrol, which lists each node.
+        # Since Slurm 23.02, sinfo groups nodes together, so ask scontrol, which lists each node.
         nodes = _read_json("scontrol", "nodes", pauses_s, "show", "nodes")
     queues = partitions(run_program(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
     return parsed(jobs, nodes, clock(), queues, has_memory=shares_out_memory(settings(pauses_s)))
@@ -253,7 +253,7 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
 
 
 def _can_have_more(row: Mapping[str, Any], n_nodes: int) -> bool:
-    """Whether its user lets the job have more nodes than it needs.
+    """Whether the user lets the job have more nodes than it needs.
 
     Slurm 26.05 sets a largest number for jobs whose users name none.
     """

@@ -124,7 +124,7 @@ def sign(
 
 
 def _was_signed_for_earlier_start(path: str, name: str, spool: str, start: Start) -> bool:
-    """Whether the profile was signed for an earlier start, by file times: Slurm's are too coarse."""
+    """Whether the profile was signed for an earlier start, by file times, as Slurm's are too coarse."""
     of_step = name.removeprefix(start.stem)
     same = re.compile(rf"{start.job}\.\d+{re.escape(of_step)}")
     with contextlib.suppress(OSError):
@@ -302,7 +302,7 @@ def _version(path: str) -> str:
 
 
 def _read(paths: Sequence[str], start: Start) -> Iterator[tuple[str, ProfilePrice]]:
-    """Prices by those files that are valid profiles: read in one process, or one by one if some are not."""
+    """Prices by those files that are valid profiles; read in one process, or one by one after an error."""
     found = read_signed(paths, start)
     if len(found) == len(paths):
         yield from zip(paths, map(price_of_profile, found), strict=True)

@@ -187,7 +187,7 @@ class Sealed:
     code: str
 
     def reason(self, key: Key) -> str:
-        """Why the record is not as the holder of `key` wrote it; empty if it is."""
+        """The reason to doubt that the holder of `key` wrote the record; empty if there is none."""
         # Compare in constant time: the timing must not reveal how many bytes of a forged code are right.
         if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
             return ""
@@ -446,7 +446,7 @@ def _not_understood(start: Start, step: str, error: Exception) -> DataError:
 
 
 _ENDED_STATES = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
-"""States of jobs whose epilogs have ended, too."""
+"""States of jobs that have ended, including their epilogs."""
 
 
 def settle_job(

@@ -38,7 +38,7 @@ from mpicoloc.slurm.job_history import Kind, ProfileHistory
 MeasuredPairs: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
 """Slowdowns of each kind of job beside each other kind (`ProfileHistory.measured_pairs`)."""
 EXCLUDED_S = 600.0
-"""Time for which the service leaves a job alone after Slurm refused to change it, s."""
+"""Time for which the service does not touch a job after Slurm refused to change it, s."""
 FORBIDDEN_SLOWDOWN = 1e9
 """Slowdown of two leaders: so large that no plan pairs them, because each has nodes of its own."""
 SNAPSHOT_AGE_MAX_S = 1.0
@@ -418,7 +418,7 @@ def configuration_advice(
 
 
 def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
-    """A warning if most waiting jobs have a foreign AdminComment, because the service leaves them alone."""
+    """A warning if most waiting jobs have a foreign AdminComment, as the service does not touch these."""
     waiting = [job for job in now.jobs if job.state == PENDING and job.partition == partitions.alone]
     texts = Counter(job.admin_comment for job in waiting if not sharing_plan.is_free(job))
     if 2 * texts.total() <= len(waiting):
@@ -441,7 +441,7 @@ def _missing_partitions(now: Snapshot, partitions: sharing_plan.Partitions) -> l
 
 @dataclass
 class LoopState:
-    """State of earlier rounds: actions announced already, and jobs to leave alone for a while."""
+    """State of earlier rounds: actions announced already, and jobs not to touch for a while."""
 
     announced: set[tuple[str, int, tuple[str, ...]]] = field(default_factory=set)
     excluded_until_s: dict[int, float] = field(default_factory=dict)

@@ -306,7 +306,7 @@ class Trace:
     def _blocks(
         self, ranks: Sequence[int] | None, begin_s: float | None, end_s: float | None
     ) -> list[tuple[NDArray[np.void], NDArray[np.bool_]]]:
-        """For each file the blocks with events of these ranks and times, and whether all their events are."""
+        """For each file, blocks with events of these ranks and times, and whether all their events are."""
         low, high = self._window(begin_s, end_s)
         found = []
         for file, clock in zip(self.files, self.clocks, strict=True):

@@ -30,7 +30,7 @@ _NAMES = (
 COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
 EXCHANGES = ("MPI_Sendrecv", "MPI_Sendrecv_replace")
 CALLS = COLLECTIVES + EXCHANGES
-"""Calls of several operations, which have the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
+"""Calls of several operations. Each has the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
 FIRST, CALL_SHIFT = 8, 8
 """Flag of the first operation of such a call, and shift of the call's number; the simulator ignores both."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]

@@ -24,7 +24,7 @@ NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100
 """Default number of messages of each host in the pattern uniform."""
 _MAX_UNIFORM_MESSAGES = 10**7
-"""Limit, because every message takes memory."""
+"""Most messages, because each takes memory."""
 
 
 def by_name(

@@ -453,7 +453,7 @@ class CollectiveBlocks:
         return min(roots, key=lambda root: int(instance.end_ns[root]))
 
     def _uneven(self, instance: Instance, members: Array) -> Sequence[Program]:
-        """An all-to-all with uneven parts, divided as the parts summed over the whole job."""
+        """An all-to-all with uneven parts, in the proportions of the parts summed over the whole job."""
         rows = self._parts[np.isin(self._parts["src"], members) & np.isin(self._parts["dst"], members)]
         place = {int(rank): i for i, rank in enumerate(members)}
         p = len(members)

@@ -51,7 +51,7 @@ class _Action:
         )
 
     def number(self, i: int) -> int:
-        """Argument `i`, an integer from -1 on."""
+        """Argument `i`, an integer of at least -1."""
         try:
             value = float(self.words[i])
         except IndexError:
@@ -63,7 +63,7 @@ class _Action:
         return int(value)
 
     def amount(self, i: int, what: str) -> float:
-        """Argument `i`, a number of 0 or more."""
+        """Argument `i`, a number of at least 0."""
         try:
             value = float(self.words[i])
         except (IndexError, ValueError):

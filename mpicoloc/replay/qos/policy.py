@@ -420,7 +420,7 @@ def pkey(lane: int) -> int:
 def partitions(policy: Policy) -> str:
     """Lines for ``partitions.conf``: in each lane's partition, paths have the lane's service level.
 
-    For programs without a setting for the service level, which take the path's level from the subnet manager,
+    They are for programs that cannot set a service level but take the path's level from the subnet manager,
     such as those that connect by ``librdmacm``.
     """
     lines = [

@@ -109,7 +109,7 @@ class SearchResult:
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4); among equals, the least unequal.
+        """The sweet spot: least loss (by time: Jokanovic 2014, Eq. 5.4), and then the least unequal weights.
 
         Policies with high priority are excluded: such a lane can stop the others for as long as it sends.
         """
@@ -383,7 +383,7 @@ def searched(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: Chosen
 ) -> tuple[Chosen, SearchResult]:
     """The best policy of a search, with demands by the jobs' times alone in the simulation."""
-    trials(chosen.demands, chosen.policy, args.max_weight)  # raises before anything long
+    trials(chosen.demands, chosen.policy, args.max_weight)  # raises an error before anything takes long
     replays = _replays(args, network.fabric, chosen)
     alone_s = times_alone_s(replays, chosen.policy)
     if args.duration_s is None:

@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
     read = [(path, profiles.read(path)) for path in paths]
     tell_run_delay(profile for _, profile in read)
     chosen = search.choose(args, network, search.jobs_of(args, network, read))
-    files = _files(args, chosen.policy, read)  # raises before a long search
+    files = _files(args, chosen.policy, read)  # raises an error before a long search
     tried = None
     if args.search:
         chosen, tried = search.searched(args, network, read, chosen)

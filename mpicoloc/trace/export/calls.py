@@ -74,7 +74,7 @@ _LONGEST_NS = 1 << 61
 
 
 N_AT_ONCE = 1 << 15
-"""Calls in a piece, and rows converted to Python numbers at a time, which take ten times the memory."""
+"""Calls in a piece; also rows converted at a time to Python numbers, which take ten times the memory."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Messages:
     def of(self, rank: int) -> tuple[Ints, Ints]:
         """Indices of the messages that a rank sent, and of those that it received."""
         sent, received = (
-            # The column's own type: with another, searchsorted would first copy the whole column.
+            # Use the column's own type: with another, searchsorted would first copy the whole column.
             order[
                 slice(*np.searchsorted(side.rank, np.array([rank, rank + 1], side.rank.dtype), sorter=order))
             ]
@@ -299,7 +299,7 @@ class Recording:
         return known | dict(zip(rows["rank"].tolist(), rows["i_node"].tolist(), strict=True))
 
     def shutters_ns(self, column: str) -> Ints:
-        """A time of each shutter, on the same clock and origin as the calls."""
+        """One of the times of each shutter, on the same clock and origin as the calls."""
         return self._shutters_ns(column) - self.origin_ns
 
     def _shutters_ns(self, column: str) -> Ints:
@@ -411,7 +411,7 @@ class FullTrace(Recording):
         return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
 
     def _tracks_of(self, rank: Array, begin_ns: Array) -> Array:
-        """Track of each call, given by rank and begin."""
+        """Track of each call, which is given by its rank and begin."""
         lanes: dict[int, list[int]] = {}
         for one, lane in self.tracks:
             lanes.setdefault(one, []).append(lane)

@@ -124,7 +124,7 @@ def _n_events(job: Frames, wanted: Format) -> int | None:
 
 
 def write_format(job: Frames, wanted: Format, out: str | os.PathLike[str], **tags: str) -> list[str]:
-    """Write `job` to `out` in this format; returns sentences on what is left out. Errors are the format's."""
+    """Write `job` to `out` in this format; returns sentences on what is left out. Errors are the writer's."""
     module = importlib.import_module(f"mpicoloc.trace.export.{wanted.module}")
     with stage(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
         return list(module.write(job, os.fspath(out), **tags) or ())
