@@ -43,7 +43,7 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     profile, sign = _signing(dataclasses.replace(profile, notes=notes))
     wanted = found[0].facts["out_path"]
     try:
-        path, reason = _write(profile, wanted, sign), "a job that ran at the same time has that name"
+        path, reason = _write(profile, wanted, sign), "a job that ran at the same time uses that name"
     except (MpicolocError, OSError) as error:
         path, reason = _write_elsewhere(profile, wanted, sign), str(error).split("\n")[0]
     if path == wanted:

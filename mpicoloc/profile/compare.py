@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=LIMIT",
         action="append",
         default=[],
-        help="exit code 1 if this quantity grew by more than LIMIT, as wall_s=5%%; or this MPI function, as "
+        help="exit code 1 if this quantity or MPI function grew by more than LIMIT, as wall_s=5%% or "
         "MPI_Allreduce=0.2",
     )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")

@@ -172,7 +172,7 @@ def wall_time(profile: Profile) -> _Told:
     )
 
     return (
-        f"The {profile.job.wall_s:.4g} s of the job, mean over its nodes, as the node agents saw them.",
+        f"The job's {profile.job.wall_s:.4g} s by activity, as node agents saw them, averaged over nodes.",
         ("what", "time_s"),
         rows,
         plot("lying", [row[0] for row in rows], [row[1] for row in rows]),
@@ -456,8 +456,8 @@ def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
     height = 1.5 + min(4.0, max(0.6, 0.22 * len(blocks.first)))
     return (
         f"The function in which each rank spent most of its time in MPI, in {N_WINDOWS} windows of "
-        f"{window_s:.3g} s of the trace, which has {which}; paler where the rank was outside MPI for a part "
-        f"of the window, empty where for all of it{blocks.words('means')}.",
+        f"{window_s:.3g} s of the trace, which has {which}; paler where the rank was outside MPI for part of "
+        f"the window, empty where it was for all of it{blocks.words('means')}.",
         ("rank", "start_s", "call", "time_frac"),
         rows,
         plot("lanes", blocks.first, shares, [short(word) for word in names], window_s),

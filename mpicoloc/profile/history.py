@@ -26,8 +26,8 @@ from mpicoloc.show.table import Column, console, listing
 
 _COMMAND_LETTERS = 40
 _RUN_DELAY = (
-    "run delay: part of the time that the ranks were ready to run but had no processor, where co-runners "
-    "under mpicoloc do not explain it; not included in the slowdown"
+    "run delay: part of the time for which the ranks were ready to run but had no processor, as far as "
+    "co-runners under mpicoloc do not explain it; the slowdown does not include it"
 )
 
 

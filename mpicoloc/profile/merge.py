@@ -213,5 +213,5 @@ def _option(key: str, notes: list[str]) -> config.Value:
         return config.get(key)
     except UsageError as error:
         value = config.BY_KEY[key].default
-        notes.append(f"{error}; {value} taken")
+        notes.append(f"{error}; using {value}")
         return value

@@ -234,7 +234,7 @@ def interval(found: Estimate, form: str = ".3f") -> str:
 def interval_notes(slowdowns: Iterable[Estimate]) -> list[str]:
     """A note that explains ``-``, if a predicted slowdown has no interval."""
     has_all = all(ends(found.low, found.high) for found in slowdowns)
-    return [] if has_all else ["-: alone, or no low and high ends in the file"]
+    return [] if has_all else ["-: the job is alone, or the file has no low and high ends"]
 
 
 def with_interval(found: Estimate, form: str) -> str:

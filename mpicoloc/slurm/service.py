@@ -77,7 +77,7 @@ def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
     if other is None:
         return []
     return [
-        f"node {other.name} has {counted(other.n_cpus, 'CPU')}, and the model is of {machine}: "
+        f"node {other.name} has {counted(other.n_cpus, 'CPU')}, but the model is from {machine}: "
         "fit a model to jobs that ran on such nodes"
     ]
 
@@ -405,8 +405,8 @@ def configuration_advice(
     given = [settings.get(name, "") for name in ("DefMemPerCPU", "DefMemPerNode")]
     if "GANG" in settings.get("PreemptMode", "").upper():
         found.append(
-            f"PreemptMode={settings['PreemptMode']}: jobs that share a node are suspended by turns "
-            "instead of running beside each other; set PreemptMode=OFF"
+            f"PreemptMode={settings['PreemptMode']}: jobs that share a node are suspended in turn "
+            "instead of running side by side; set PreemptMode=OFF"
         )
     selected = settings.get("SelectTypeParameters", "")
     if client.shares_out_memory(settings) and all(text in ("", "0", "UNLIMITED") for text in given):
@@ -426,7 +426,7 @@ def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) 
     (most, _), *_ = texts.most_common(1)
     return [
         f"{texts.total()} of {len(waiting)} jobs that wait in {partitions.alone} have an AdminComment not "
-        f"from mpicoloc ({most[:40]!r}) and are left alone: write it elsewhere (Comment, --wckey)"
+        f"from mpicoloc ({most[:40]!r}), so they are not paired: write it elsewhere (Comment, --wckey)"
     ]
 
 

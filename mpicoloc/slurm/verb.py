@@ -98,7 +98,7 @@ def _add_closing(actions: Any) -> None:
         actions,
         "settle",
         _settle,
-        "write missing records of steps and jobs, whose node died or which slurmctld missed",
+        "write records that are missing because a node died or slurmctld did not answer",
     )
     settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
     settle.add_argument(

@@ -88,7 +88,7 @@ class _Archive:
         is_call = kind in ("Enter", "Leave") and event.region.paradigm == Paradigm.MPI
         if rank is None:
             if kind in (*_SENDS, *_RECEIVES, *_COLLECTIVES):
-                self.left_out["messages and collectives of threads that are no rank"] += 1
+                self.left_out["messages and collectives of threads that are not ranks"] += 1
             return
         own = self.ranks[rank]
         if is_call and kind == "Enter":

@@ -258,10 +258,10 @@ def _neighbours(job: RecordedJob) -> tuple[list[PlacedCollective], list[str]]:
         except DataError as error:
             if not job.choices.is_unmatched_left_out:
                 raise DataError(f"{job.path}: {error}, or leave them out with --allow-unmatched") from None
-            return [], [f"left out: collectives of neighbours: {error}"]
+            return [], [f"left out: neighbourhood collectives: {error}"]
     note = (
         f"left out: {own[rank].function[0]} (call {int(own[rank].i_call[0])} of rank {rank}) and other "
-        f"collectives of neighbours: the profile has their bytes only together with those of {others[0]}"
+        f"neighbourhood collectives: the profile has their bytes only together with those of {others[0]}"
     )
     return [], [note]
 

@@ -190,8 +190,8 @@ def taken_part(
     n_messages = int((part.holds(messages.send_ns) | part.holds(messages.take_ns)).sum()) - len(sent.src)
     n_collectives = sum(bool(part.holds(one.begin_ns).any()) for one in collectives) - len(placed)
     note = (
-        f"{n_calls:,} of {counted(sum(map(len, calls)), 'call')} are replayed; left out as they cross the "
-        f"edges: {counted(n_messages, 'message')}, {counted(n_collectives, 'collective')}"
+        f"{n_calls:,} of {counted(sum(map(len, calls)), 'call')} are replayed; left out, as they cross "
+        f"the edges of the part: {counted(n_messages, 'message')}, {counted(n_collectives, 'collective')}"
     )
     return kept, sent, placed, note
 

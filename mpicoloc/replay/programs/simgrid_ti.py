@@ -42,7 +42,7 @@ class _Action:
             return
         needed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         remedy = (
-            ": traces from before SimGrid 3.20 have no tag, convert them with simgrid_convert_TI_traces"
+            ": traces from before SimGrid 3.20 have no tag; convert them with simgrid_convert_TI_traces"
             if self.name in _MESSAGES and len(self.words) < fewest
             else ""
         )

@@ -39,7 +39,7 @@ class Choices:
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool
-        Leave out messages that have only one end in a profile or an OTF2 archive, with a note. Otherwise such
+        Leave out messages whose other end a profile or an OTF2 archive lacks, with a note. Otherwise such
         a trace is refused, see `check_matched`.
     is_wall_time : bool
         Computation takes the wall time between two calls, even if ranks of a profile waited for a processor.
@@ -157,7 +157,7 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
             f"{path}: {n_unmatched:,} of {n_all:,} messages lack their send or receive; the first is "
             f"{first}: record the job again to its end, or leave them out with --allow-unmatched"
         )
-    return [f"{path}: {n_unmatched:,} of {n_all:,} messages are left out: only one end is in the trace"]
+    return [f"{path}: {n_unmatched:,} of {n_all:,} messages are left out: the trace lacks one end"]
 
 
 def library_of(choices: Choices) -> Library:

@@ -104,7 +104,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--goal",
         metavar="WHAT",
         default="time",
-        help="what to minimise: time, lost by all jobs together, or slowdown, their mean (time)",
+        help="what to minimise: time (lost by all jobs together) or slowdown (their mean); default time",
     )
     add("--max-weight", type=arguments.count, metavar="N", default=8, help="largest weight to try (8)")
     add(

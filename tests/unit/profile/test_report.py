@@ -365,7 +365,7 @@ def test_a_trace_of_every_call_beside_the_profile_is_drawn(here, monkeypatch):
     assert sum(column(found["rank-timeline"], "time_frac")) == all_the_time
     monkeypatch.setattr(times, "MOST_TRACE_BYTES", 100)
     for make in profile_figures.OF_TRACES:
-        assert "100 B at most are drawn" in make(made_, "all.h5").reason
+        assert "at most 100 B can be drawn" in make(made_, "all.h5").reason
 
 
 def test_missing_figures_are_told(here, capsys):

@@ -153,7 +153,7 @@ def test_what_is_left_out_is_noted(archive, tmp_path):
     archive.writers[0].measurement_on_off(30, MeasurementMode.OFF)
     archive.close()
     notes = read(tmp_path).notes
-    assert "left out: messages and collectives of threads that are no rank (1)" in notes
+    assert "left out: messages and collectives of threads that are not ranks (1)" in notes
     assert "left out: pauses of the recording, and what ran in them (1)" in notes
 
 
