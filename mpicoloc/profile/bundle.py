@@ -57,7 +57,7 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
     if head["kind"] != _kind():
         raise ValueError("its tables were written by another version of mpicoloc: use that version")
     if not isinstance(head["facts"], dict):
-        raise ValueError("it has no facts")
+        raise ValueError("it lacks the job's facts")
     tables = {}
     for name in COLUMNS:
         tables[name] = np.ndarray((head["n_rows"][name],), dtype(name), buffer=content, offset=start)
@@ -118,7 +118,7 @@ def unpack_part(content: bytes | memoryview) -> NodePart:
     facts, tables = unpack(memoryview(content))
     for name, kind in _TYPES.items():
         if not _is(kind, facts.get(name)):
-            raise ValueError(f"its {name} is {facts.get(name)!r}")
+            raise ValueError(f"its {name} is invalid: {facts.get(name)!r}")
     for name, one in _LISTS.items():
         values = facts.get(name)
         if not isinstance(values, list) or not all(_is(one, value) for value in values):

@@ -23,7 +23,7 @@ from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
 MAGIC = b"mpicoloc part of a profile, version 1\n"
 MAX_BYTES = 1 << 32
-"""Most bytes of a part in memory, the same as for a profile."""
+"""Largest size of a part in memory, bytes; the same as for a profile."""
 _NAME = re.compile(r"(\d+)\.part")
 _LEVEL = 1
 _NEVER_BEGAN = "the job ended normally, or died before its first checkpoint (see --checkpoint-s)"
@@ -154,9 +154,7 @@ def read(path: str, packed: bytes | None = None) -> memoryview:
 
 def damage(path: str, reason: object) -> DataError:
     """The error for a damaged part."""
-    return DataError(
-        f"{path} is damaged: {str(reason)[:200]}; recover the other parts without it, by naming them"
-    )
+    return DataError(f"{path} is damaged: {str(reason)[:200]}; to recover without it, name the other parts")
 
 
 # Copies this node's part of a running job to disk.

@@ -94,7 +94,9 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
     if args.files or args.against:
-        raise UsageError("--group excludes --against and other profiles: put every profile after a --group")
+        raise UsageError(
+            "--group does not go with --against or other profiles: put every profile after a --group"
+        )
     found: dict[str, Sequence[str]] = {}
     for name, *files in args.group:
         if not files:

@@ -46,7 +46,7 @@ def user(uid: int) -> str:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The processor's name from the text of /proc/cpuinfo; without a name (Arm) its numbers; or empty."""
+    """The processor's name in the text of /proc/cpuinfo; if there is none (Arm), its numbers; else empty."""
     found = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*?)\s*$", cpuinfo, re.M))
     if name := found.get("model name") or found.get("cpu"):
         return " ".join(name.split())
@@ -93,7 +93,7 @@ def peak_rss_bytes(pid: int) -> float:
 
 
 def told(used: np.void) -> dict[str, float]:
-    """The same columns from the record that a rank wrote about itself (`mc_usage`)."""
+    """The columns of `usage` from the record that a rank wrote about itself (`mc_usage`)."""
     if not used["is_known"]:
         return dict.fromkeys(USED, np.nan)
     columns = {name: float(used[name]) for name in USED if not name.endswith("_s")}
@@ -164,7 +164,7 @@ def ranks(segments: Sequence[np.void], node: np.void | None) -> Table:
 
 
 def _used(segment: np.void) -> dict[str, float]:
-    """A rank's usage between MPI_Init and MPI_Finalize, or so far.
+    """A rank's usage from MPI_Init until MPI_Finalize, or until now.
 
     The waits inside these two calls are left out: they depend on launcher and keeper.
     """

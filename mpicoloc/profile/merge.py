@@ -208,7 +208,7 @@ def _rng(job: Job) -> np.random.Generator:
 
 
 def _option(key: str, notes: list[str]) -> config.Value:
-    """The option's value, or the default if that is invalid: the profile must be written all the same."""
+    """The option's value, or the default if that is invalid: the profile must be written in any case."""
     try:
         return config.get(key)
     except UsageError as error:

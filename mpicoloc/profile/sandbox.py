@@ -128,7 +128,7 @@ class Child:
 
 
 def run_in_child(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T], **limits: Any) -> T:
-    """Run `work` in a child and parse its answer by `read`; raises a `MpicolocError` that `work` raises.
+    """Run `work` in a child and parse its answer with `read`; raises a `MpicolocError` that `work` raises.
 
     `limits` are parameters of `Child`. Raises `DataError` if the child dies early or its answer is invalid,
     `EnvironmentFault` if it cannot give up its rights.

@@ -76,7 +76,9 @@ class _Walk:
         self.n_objects += 1
         if self.n_objects > MAX_OBJECTS:
             where = printable(path)
-            raise DataError(f"more than {MAX_OBJECTS} groups and tables at {where}: no profile has so many")
+            raise DataError(
+                f"{where} exceeds the limit of {MAX_OBJECTS} groups and tables: no profile has so many"
+            )
 
     def count_bytes(self, n_bytes: int) -> None:
         self.n_bytes += n_bytes
@@ -361,7 +363,7 @@ def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
     profile, more = bundle.unpack_profile(answer)
     for name in ("digest", "sealed"):
         if not re.fullmatch(_DIGEST, more[name]):
-            raise ValueError(f"{name} is {more[name]!r}, which is not a SHA-256")
+            raise ValueError(f"{name} is {more[name]!r}, which is not a SHA-256 digest")
     found = None if more["signature"] is None else dataclass_from(Signature, more["signature"])
     return Snapshot(path, content, profile, more["digest"], found, more["sealed"])
 
@@ -521,7 +523,7 @@ def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list
 def _read_sealed(answer: memoryview) -> tuple[str, str, str]:
     sealed, job, user = map(str, json.loads(bytes(answer)))
     if not re.fullmatch(_DIGEST, sealed):
-        raise ValueError(f"{sealed!r} is not a SHA-256")
+        raise ValueError(f"{sealed!r} is not a SHA-256 digest")
     return sealed, job, user
 
 

@@ -163,7 +163,7 @@ def _look_up(path: str, addresses: Sequence[int]) -> tuple[list[Place], str | No
 
 
 def _without_guesses(path: str, addresses: Sequence[int], found: Sequence[Place]) -> list[Place]:
-    """Remove functions that are only the nearest symbol; places with a line come from debug information."""
+    """Remove functions that are only the nearest symbol, unless a line shows that debug data name them."""
     guesses = [row for row, place in enumerate(found) if place.function and place.line is None]
     known = list(found)
     named = are_named(path, [addresses[row] for row in guesses])

@@ -116,7 +116,7 @@ def lost_gflop(times: Sequence[JobTimes], host_gflops: float) -> float:
 
 
 def efficiency(before_host_s: float | None, after_host_s: float) -> float | None:
-    """E(P): host time lost before a policy over that lost under it (Jokanovic 2014, Eq. 2.4).
+    """E(P): host time lost before a policy, divided by that lost under it (Jokanovic 2014, Eq. 2.4).
 
     None if jobs lose no time under the policy, or the loss before is unknown.
     """

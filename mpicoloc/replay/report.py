@@ -169,7 +169,7 @@ def _waits(found: Experiment) -> dict[str, Any]:
 
 
 def _blocked(found: Experiment) -> dict[str, Any]:
-    """Time that packets of a job waited while another job's packets were sent, or (null) none was sent."""
+    """Time that packets of a job waited while another job's packets were sent, or none (null)."""
     run = found.sharing
     names: list[str | None] = [job.name for job in run.jobs]
     waiter, sent = np.indices(run.blocked_by_s.shape)

@@ -40,7 +40,7 @@ _OF_PATTERNS, _OF_TRACES = (
     ("hosts", "bytes", "times"),
     ("algorithm", "flops", "cpu_speed", "allow_unmatched", "wall_time", "from_s", "until_s"),
 )
-"""Flags that apply only to patterns, and only to traces."""
+"""Flags that apply only to patterns, and flags that apply only to traces."""
 _CHOICE_OF_FLAG = {
     "algorithm": "algorithms",
     "flops": "flops_per_s",
@@ -102,7 +102,7 @@ def check(args: argparse.Namespace) -> None:
     _choices(args)
     for choice in _placement_choices(args, fabric, n_jobs):
         if choice.name != AS_RUN and choice.contents is None:
-            # A job of one rank shows errors that do not depend on the job's size.
+            # Try a job of one rank: it reveals errors that do not depend on the job's size.
             placements.by_name(choice.name, fabric.topology, 1, np.random.default_rng(0))
     _stretches(args, n_jobs)
     for path in args.files:

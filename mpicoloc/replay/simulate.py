@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """Rules that turn messages into packets, and settings of the records to keep.
+    """Rules that turn messages into packets, and the choice of results to record.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> Mpic
     if result.status == native.RP_E_PROGRAM_DEADLOCK:
         return DataError(
             f"{_job(reports, jobs)}: {result.n_reports} ranks wait for ever {when}: {_cycle(reports)}: is "
-            "the trace complete, or the eager limit smaller than the program relies on?"
+            "the trace incomplete, or is the eager limit smaller than the program relies on?"
         )
     if result.status == native.RP_E_NETWORK_DEADLOCK:
         links = [network.link_name(result.cycle[i]) for i in range(result.n_cycle)]

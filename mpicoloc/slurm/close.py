@@ -112,9 +112,9 @@ def sign(
 
     def check(job: str, user: str) -> None:
         if job != str(start.job):
-            raise DataError(f"{path} is of job {_short(job)}, not {start.job}: it is not signed")
+            raise DataError(f"{path} is from job {_short(job)}, not from {start.job}: it is not signed")
         if user not in names:
-            raise DataError(f"{path} is of user {_short(user)}, not {start.uid}: it is not signed")
+            raise DataError(f"{path} is from user {_short(user)}, not from {start.uid}: it is not signed")
 
     content = signature.signed(
         path, content, key, now_unix_s, uid=start.uid, check=check, memory_bytes=MEMORY_BYTES
@@ -406,7 +406,9 @@ def close_job(
             code = error.exit_code
         folder = os.path.dirname(profile_path(out, start, step)) or "."
         if not os.path.isdir(folder):
-            messages.trouble(f"no folder {folder}, so step {start.job}.{step} has no profile: create it")
+            messages.trouble(
+                f"there is no folder {folder}, so step {start.job}.{step} has no profile: create it"
+            )
     elif not start.is_running:
         code = print_results(records.settle_job(spool, start, key, time.time()))
         if code == 0:

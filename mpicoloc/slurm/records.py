@@ -275,7 +275,7 @@ def record_ended_step(
     `DataError` if Slurm's answer is not understood, as from another version of Slurm.
     """
     if not STEP.fullmatch(step):
-        raise UsageError(f"step {step!r}: give its number, batch or interactive")
+        raise UsageError(f"step {step!r} is not valid: give its number, batch or interactive")
     notes = [note for note in read_notes(spool, start) if note.step == step]
     name = start.name(step)
     written = None

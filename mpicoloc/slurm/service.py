@@ -177,7 +177,7 @@ def _expected_slowdowns(
     how: ServiceSettings,
     measured: MeasuredPairs,
 ) -> tuple[Floats, Floats]:
-    """Expected slowdown of each job beside each other, and its upper end (`production`)."""
+    """Expected slowdown of each job beside each other job, and its upper end (`production`)."""
     # Predict per kind, because jobs of a kind have the same features and a queue has few kinds.
     of_kind = {job.kind: features[job.id] for job in reversed(jobs)}
     place = {kind: i for i, kind in enumerate(of_kind)}
@@ -552,7 +552,7 @@ def hold_lock(partitions: Partitions) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise EnvironmentFault(
-                    f"another `mpicoloc pair --watch` steers {partitions.alone} and {partitions.shared} "
+                    f"another `mpicoloc pair --watch` manages {partitions.alone} and {partitions.shared} "
                     f"({path} is locked): stop it first, or use --dry-run"
                 ) from None
             _HELD.append(file)

@@ -265,7 +265,7 @@ def _need(payload: bytes, at: int, size_bytes: int) -> None:
 
 def _column(payload: bytes, at: int, n: int, width: int, n_exceptions: int) -> tuple[NDArray[np.uint64], int]:
     if width > 8 or n_exceptions > n:
-        raise ValueError(f"a block has a column of width {width} with {n_exceptions} exceptions")
+        raise ValueError(f"a block's column has an impossible size: {width} bytes, {n_exceptions} exceptions")
     _need(payload, at, n * width + 12 * n_exceptions)
     values = _values(payload, at, n, width)
     at += n * width
@@ -275,7 +275,7 @@ def _column(payload: bytes, at: int, n: int, width: int, n_exceptions: int) -> t
         places = np.frombuffer(payload, "<u4", n_exceptions, at)
         at += 4 * n_exceptions
         if int(places.max()) >= n:
-            raise ValueError("a block has an exception outside its events")
+            raise ValueError("a block has an exception for an event that it does not have")
         values[places] = wide
     return values, at
 

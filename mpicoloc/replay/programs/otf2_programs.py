@@ -162,7 +162,7 @@ def _ranks(path: str, definitions: Any) -> dict[int, int]:
         if group.group_type == GroupType.COMM_LOCATIONS and group.paradigm == Paradigm.MPI
     ]  # fmt: skip
     if not groups:
-        raise DataError(f"{path} is not of an MPI job: it defines no locations of ranks")
+        raise DataError(f"{path} is not from an MPI job: it defines no locations of ranks")
     return {location._ref: rank for rank, location in enumerate(groups[0].members)}
 
 

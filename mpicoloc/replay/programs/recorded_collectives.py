@@ -202,7 +202,7 @@ class IntercommBlocks:
         self._moved: defaultdict[tuple[str, Pair], list[int]] = defaultdict(list)
 
     def add(self, instance: Instance, name: str) -> None:
-        """Register a call. Register all calls before `of`, because the profile has only their total size."""
+        """Register a call. All must be registered before `of`, as the profile has only their total size."""
         way = self._directions(instance, name)[0]
         self._moved[instance.function, way].append(int(instance.n_bytes.sum()))
 
@@ -266,7 +266,7 @@ class IntercommBlocks:
         return self._algorithms[name](side, self._library)
 
     def _relative_size(self, instance: Instance, name: str) -> float:
-        """Size of this call over that of the mean call, by the bytes that all of its ranks moved."""
+        """Size of this call relative to the mean call, by the bytes that all of its ranks moved."""
         moved = self._moved[instance.function, self._directions(instance, name)[0]]
         mean = sum(moved) / len(moved)
         return float(instance.n_bytes.sum() / mean) if mean else 1.0
@@ -396,7 +396,7 @@ class CollectiveBlocks:
         return self._known[key]
 
     def is_known_size(self, instance: Instance) -> bool:
-        """Whether the group is known to have called the function with a size of the same power of two."""
+        """Whether the group is known to have called the function with a size of this power of two."""
         known = self._rows.get((instance.function, instance.group))
         if known is None or not known.size_classes:
             return True
@@ -487,7 +487,7 @@ def groups_of(
     members: Mapping[int, Array],
     pairs: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> dict[str, list[int]]:
-    """Groups that called each function, by the profile.
+    """Groups that called each function, according to the profile.
 
     Raises `DataError` if two groups called a collective together and the profile lacks the ranks of one
     group.
@@ -507,7 +507,7 @@ def groups_of(
 
 
 def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[str, int], int]:
-    """Number of calls of each function by each group, or pair of groups, by the profile's ``collectives``."""
+    """Number of calls of each function by each group, or pair of groups, in the profile's ``collectives``."""
     halves: defaultdict[tuple[str, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     number = {pair: i for i, pair in pairs.items()}
     for row in rows:
@@ -535,7 +535,7 @@ def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
 
 
 def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
-    """Bytes of all ranks in persistent collectives, by the profile's ``collectives``."""
+    """Bytes of all ranks in persistent collectives, from the profile's ``collectives``."""
     return sum(
         int(row["bytes"]) * len(members.get(int(row["group"]), ()))
         for row in rows
@@ -558,7 +558,7 @@ def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[
 
 
 class _Known(NamedTuple):
-    """Properties of a function's calls on a group, by the profile."""
+    """Properties of a function's calls on a group, according to the profile."""
 
     item_bytes: int = 1
     roots: tuple[int, ...] = ()

@@ -124,7 +124,7 @@ def n_rows_needed(weights: Sequence[int], mtu_bytes: int) -> int:
 
 
 def _split(packets: int, mtu_bytes: int) -> list[int]:
-    """Split packets into as few rows as possible, as equal as possible."""
+    """Split packets into as few rows as possible, with sizes as equal as possible."""
     units = mtu_bytes // UNIT_BYTES
     # With more packets per row, their headers, up to a unit each, would add up to a whole packet.
     per_row = max(n for n in range(1, MAX_UNITS) if (n - 1) * (units + 1) < min(n * units, MAX_UNITS))
@@ -262,7 +262,7 @@ class Policy:
         for lane, weight in enumerate(self.weights):
             if not weight >= 1:
                 raise UsageError(
-                    f"weight of lane {lane} must be at least 1 packet, got {weight}: a lane without "
+                    f"weight of lane {lane} must be at least 1 packet, got {weight}, because a lane without "
                     "weight is never served"
                 )
         if not 0 <= self.high_limit <= NO_LIMIT:

@@ -406,7 +406,7 @@ class FullTrace(Recording):
         return parts
 
     def _side(self, parts: dict[str, list[Array]]) -> Side:
-        """A side of messages; joined column by column, so that the pieces are released early."""
+        """One side of messages, joined column by column, so that the pieces are released early."""
         columns = {name: np.concatenate(parts.pop(name)) for name in _COLUMNS}
         return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
 

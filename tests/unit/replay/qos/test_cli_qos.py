@@ -109,7 +109,7 @@ def test_files_for_opensm_and_slurm_are_written_for_all_to_read(qos, folder):
         (
             ("--weights", "1,0"),
             2,
-            "weight of lane 1 must be at least 1 packet, got 0: a lane without weight is",
+            "weight of lane 1 must be at least 1 packet, got 0, because a lane without",
         ),
         (("--weights", "1,x"), 2, "--weights must be a whole number of at least 0, got 'x'"),
         (("--weights", "1,500"), 2, "rows of the arbitration table, but the ports have 8: give smaller"),
