@@ -143,7 +143,7 @@ def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
 
 
 def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
-    """Write to the folder for temporary files; if another user's file has the name, under a random name."""
+    """Write to the folder for temporary files, under a random name if another user's file has the name."""
     import tempfile
 
     folder, name = tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5"

@@ -88,7 +88,7 @@ def _columns(rows: Table, *names: str) -> dict[str, NDArray[Any]]:
 
 @_table("collectives")
 def collectives(lanes: Lanes, called: Called) -> Pieces:
-    """Collectives with a row of their own; a counter of the rank has the others."""
+    """Collectives with a row of their own; a counter of the rank counts the others."""
     names = ("group", "to_group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
     for rank, _, lane in lanes:
         rows = lane["collectives"][1:]

@@ -256,7 +256,7 @@ def _is_rank(numbers: np.ndarray, n_ranks: int) -> np.ndarray:
 
 
 def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
-    """The party of each rank (itself, its node, or a block of ranks), the parties' names, and their kind."""
+    """The group of each rank (itself, its node, or a block of ranks), the groups' names, and their kind."""
     n_ranks, ranks = profile.job.n_ranks, profile.tables["ranks"]
     each = np.arange(n_ranks)
     if n_ranks <= MOST:

@@ -65,9 +65,9 @@ def _type_of(n_bytes: int) -> h5py.h5t.TypeID:
 
 
 MAX_BYTES = 1 << 32
-"""Most bytes in a file's tables together; a compressed file of a few kilobytes can expand to any size."""
+"""Most bytes of all tables of a file; a compressed file of a few kilobytes can expand to any size."""
 _MAX_RATIO = 1100
-"""Slightly above gzip's best ratio, 1032: a table that exceeds it has parts that were never written."""
+"""Slightly above gzip's best ratio, 1032: a table with a higher ratio has parts that were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
 # Gzip level 1: higher levels save 1 to 4 % of the size, but take 1.4 to 9 times as long, while the job waits.
 # Codecs of hdf5plugin are faster, but readers without that package could not read the file.

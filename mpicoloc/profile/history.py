@@ -236,7 +236,7 @@ def _index_path(root: str) -> str:
 
 
 def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
-    """The index of a folder; in memory, with a note, if the cache folder cannot be written."""
+    """The index of a folder; it is in memory, with a note, if the cache folder cannot be written."""
     path = _index_path(root)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -248,7 +248,7 @@ def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
 
 
 def _is_no_place(error: Exception) -> bool:
-    """Whether the error is due to space, permission or a lock; damage, of the same class at times, is not."""
+    """Whether the error is due to space, permission or a lock, not damage (which may have its class)."""
     # An error about text that is not UTF-8 has no error code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR

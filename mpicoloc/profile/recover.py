@@ -95,7 +95,7 @@ def read_part(path: str, packed: bytes | None = None) -> NodePart:
 
 
 def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFile], list[str]]:
-    """The files of the same run as `first`, in order of ranks; and why each other file is left out."""
+    """The files of the same run as `first`, in order of ranks, and why each other file is left out."""
     kept: list[PartFile] = []
     left_out = []
     for file in sorted(files, key=lambda file: (file is not first, -file.start_s)):
@@ -130,7 +130,7 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
 # keeper's writer saves the last part of its node. The writer on rank 0's node waits briefly for the last
 # parts of the other nodes, then writes the profile; for a node that has died it uses the last checkpoint.
 WITHIN_S = 3.0
-"""Time limit for the last parts of other nodes; short, because rank 0 may be waiting too."""
+"""Time limit for the last parts of other nodes; it is short, because rank 0 may be waiting too."""
 _POLL_S = 0.1
 
 

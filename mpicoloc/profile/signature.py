@@ -38,7 +38,7 @@ from mpicoloc.profile.sandbox import run_in_child
 
 Feed = Callable[[bytes], None]
 Left = Callable[[str, str | None], bool]
-"""Whether to leave out an object (its path, None) or one of its attributes (path, name)."""
+"""Tells whether to leave out an object (its path, None) or one of its attributes (path, name)."""
 
 VERSION = b"mpicoloc canonical 2"
 _ROWS = 1 << 16

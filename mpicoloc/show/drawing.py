@@ -332,7 +332,7 @@ LEAST_SEEN = 0.005
 MANY_POINTS = 32
 """Most ranks whose intervals are drawn as bars; more become a band."""
 MIN_RATIO = 2.0
-"""Least ratio between the ends of a colour scale, so that almost equal values look alike."""
+"""Minimum ratio between the ends of a colour scale, so that almost equal values look alike."""
 
 
 def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
@@ -490,7 +490,7 @@ def _rank_axis(axes: Axes, edges: Any) -> None:
 
 
 def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> None:
-    """Bytes from each party (row) to each (column), on a logarithmic scale; cells without bytes are empty."""
+    """Bytes from each group (row) to each group (column), logarithmic; cells without bytes are empty."""
     picture.set_layout_engine("compressed")  # "constrained" cuts off the labels of a square plot
     axes = picture.subplots()
     shown = np.ma.masked_less_equal(values, 0)

@@ -264,7 +264,7 @@ _PRICE = '{"mpicoloc":'
 
 @dataclass(frozen=True)
 class ProfilePrice:
-    """Price by one profile; None where not measured. `slowdown` holds value, low and high."""
+    """Price by one profile; None: not measured. `slowdown` holds value, low and high."""
 
     runtime_su: float | None
     fair_su: float | None

@@ -207,7 +207,7 @@ class ChargedJob:
         return {}, {}, round(record.cpu_s - own_cpu_s, 3)
 
     def _by_hand_cpu_s(self, script: StepRecord) -> dict[str, float]:
-        """CPU seconds charged by hand for runs in a script; of each, at most the script's after its start."""
+        """CPU seconds charged by hand for runs in a script; each at most the script's after its start."""
         end_s = script.step_start_unix_s + script.ran_s
         return {
             str(paid.transaction): round(

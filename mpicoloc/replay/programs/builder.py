@@ -340,7 +340,7 @@ class Chosen:
             self._chosen[name] = known[algorithm]
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call by the chosen algorithm, else by the library's."""
+        """Messages of the call by the algorithm that the user chose, else by the library's algorithm."""
         algorithm = self._chosen.get(call.name)
         has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
         if algorithm is None or call.n_ranks < 2 or not has_bytes:

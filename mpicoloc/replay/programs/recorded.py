@@ -271,7 +271,7 @@ def posting_calls(
 
 
 def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possible_ns: Array) -> Array:
-    """Calls at which a rank waits for requests that it began, and that could complete from `possible_ns` on.
+    """Calls at which a rank waits for its requests, which complete at `possible_ns` at the earliest.
 
     Shapes: result (n, 2). Result: index of the call (`len(calls)`: the end of the program), and 1 if the call
     itself waits, 0 to wait before it.
@@ -332,7 +332,7 @@ def _add_receives(
 
 @dataclass(frozen=True)
 class OneSided:
-    """Transfers that ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+    """Data that ranks put into other ranks or got from them (`is_got` 1); arrays of shape (n,)."""
 
     rank: Array
     peer: Array

@@ -309,7 +309,7 @@ NAME = re.compile(
     r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
     re.IGNORECASE,
 )
-"""Functions that are replayed; groups: ``I`` if another call completes the collective, and the collective."""
+"""Replayed functions; the groups are ``I``, if another call completes the collective, and the collective."""
 LEFT_OUT = re.compile(r"MPI_.*(reduce|gather|scatter|alltoall|bcast|barrier|scan).*_init(_c)?", re.IGNORECASE)
 _EQUAL_PAIRS_MIN = 16
 """From this number of ranks on, an all-to-all of the whole job is one loop that all ranks share."""
