@@ -112,7 +112,7 @@ def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) ->
         if row.name in limits and (row.before is None or row.after is None):
             which = "before" if row.before is None else "after"
             raise DataError(
-                f"--regression {row.name}: no run in group {which!r} measured this quantity; choose another"
+                f"--regression {row.name}: no run in group '{which}' measured this quantity; choose another"
             )
 
 

@@ -229,7 +229,7 @@ def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
         (("nowhere.h5",), 3, "cannot read nowhere.h5"),
         ((*HALO, "--against", "no.json"), 2, "--against no.json cannot"),
         ((*HALO, "--high-limit", "3"), 2, "add --high"),
-        ((*HALO, "--high", "4", "--lanes", "2"), 2, "--high 4: with 2 lanes"),
+        ((*HALO, "--high", "4", "--lanes", "2"), 2, "--high 4: the 2 lanes"),
         ((*HALO, "--high", "0", "--high-limit", "256"), 2, "--high-limit must be a whole number"),
         ((*HALO, "--tables", "x"), 2, "ibnetdiscover"),
         ((*HALO, "--flit", "0"), 2, "--flit"),
