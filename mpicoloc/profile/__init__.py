@@ -1,1 +1,1 @@
-"""The profile of one job, an HDF5 file: format, facts, signature, frames. Alone imports h5py and pandas."""
+"""A job's profile in HDF5: format, facts, signature, frames. Only this package imports h5py and pandas."""

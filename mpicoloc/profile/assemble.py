@@ -25,7 +25,7 @@ from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
 
 _LOCKED_WITHIN_S = 5.0
-"""Longest wait for a folder's lock: any user who can read the folder can hold it, and MPI_Finalize waits."""
+"""Longest wait for a folder's lock: any reader of the folder can hold it, and MPI_Finalize waits for it."""
 _CLOCKS_APART_S = 60.0
 """Largest assumed difference between the clocks of a file server and a node."""
 
@@ -43,7 +43,7 @@ def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
     profile, sign = _signing(dataclasses.replace(profile, notes=notes))
     wanted = found[0].facts["out_path"]
     try:
-        path, reason = _write(profile, wanted, sign), "a job that ran at the same time has that name"
+        path, reason = _write(profile, wanted, sign), "a job that ran at the same time uses that name"
     except (MpicolocError, OSError) as error:
         path, reason = _write_elsewhere(profile, wanted, sign), str(error).split("\n")[0]
     if path == wanted:
@@ -63,7 +63,7 @@ def _write(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
 
 
 def _names(wanted: str, job: Job) -> Iterator[str]:
-    """Names to try for the profile; all have the job's id if its trace was named so (`csrc/trace`)."""
+    """Names to try for the profile; all have the job's id if the name of its trace has it (`csrc/trace`)."""
     stem = f"{wanted.removesuffix('.h5')}-{os.path.basename(job.id)}"
     if not _has_trace(f"{stem}.trace", job):
         yield wanted
@@ -116,7 +116,7 @@ def _locked(folder: str) -> Iterator[None]:
 
 
 def _on_network(profile: Profile) -> Profile:
-    """Add the job's network load if a topology is set; only then, because the import takes 15 ms."""
+    """Add the job's network load, but only if a topology is set, because the import takes 15 ms."""
     if config.get("network.topology") is None:
         return profile
     from mpicoloc.profile.job_network import on_network
@@ -143,7 +143,7 @@ def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
 
 
 def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
-    """Write to the folder for temporary files; if another user's file has the name, under a random name."""
+    """Write to the folder for temporary files, under a random name if another user's file has the name."""
     import tempfile
 
     folder, name = tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5"

@@ -1,7 +1,7 @@
 """Pack profiles, and nodes' parts of a job, into bytes for other processes or disk: JSON, then table rows.
 
-Unpacking is safe for data from an untrusted source: no part of them is executed, and the result is not larger
-than the input.
+Unpacking is safe for data from an untrusted source: no part of the data is executed, and the result is not
+larger than the input.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
     start = _SIZE_BYTES + int.from_bytes(content[:_SIZE_BYTES], "little")
     head = json.loads(bytes(content[_SIZE_BYTES:start]))
     if head["kind"] != _kind():
-        raise ValueError("its tables are of another version of mpicoloc: use the version that wrote them")
+        raise ValueError("its tables were written by another version of mpicoloc: use that version")
     if not isinstance(head["facts"], dict):
-        raise ValueError("it has no facts")
+        raise ValueError("it lacks the job's facts")
     tables = {}
     for name in COLUMNS:
         tables[name] = np.ndarray((head["n_rows"][name],), dtype(name), buffer=content, offset=start)
@@ -118,7 +118,7 @@ def unpack_part(content: bytes | memoryview) -> NodePart:
     facts, tables = unpack(memoryview(content))
     for name, kind in _TYPES.items():
         if not _is(kind, facts.get(name)):
-            raise ValueError(f"its {name} is {facts.get(name)!r}")
+            raise ValueError(f"its {name} is invalid: {facts.get(name)!r}")
     for name, one in _LISTS.items():
         values = facts.get(name)
         if not isinstance(values, list) or not all(_is(one, value) for value in values):

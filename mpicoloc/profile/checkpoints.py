@@ -23,14 +23,14 @@ from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
 MAGIC = b"mpicoloc part of a profile, version 1\n"
 MAX_BYTES = 1 << 32
-"""Most bytes of a part in memory, the same as for a profile."""
+"""Largest size of a part in memory, bytes; the same as for a profile."""
 _NAME = re.compile(r"(\d+)\.part")
 _LEVEL = 1
-_NEVER_BEGAN = "the job ended well, or died before its first checkpoint (--checkpoint-s)"
+_NEVER_BEGAN = "the job ended normally, or died before its first checkpoint (see --checkpoint-s)"
 
 
 def folder_of(profile: str) -> str:
-    """The folder with the parts of a profile until the profile is written; the keeper removes it by name."""
+    """Folder of a profile's parts, which exists until the profile is written; the keeper finds it by name."""
     return profile.removesuffix(".h5") + ".parts"
 
 
@@ -154,9 +154,7 @@ def read(path: str, packed: bytes | None = None) -> memoryview:
 
 def damage(path: str, reason: object) -> DataError:
     """The error for a damaged part."""
-    return DataError(
-        f"{path} is damaged: {str(reason)[:200]}; recover the other parts without it, by naming them"
-    )
+    return DataError(f"{path} is damaged: {str(reason)[:200]}; to recover without it, name the other parts")
 
 
 # Copies this node's part of a running job to disk.
@@ -183,10 +181,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
     try:
         now_s = time.time()
-        # No events while the job runs: they can be as large as all else, and would load the disk each time.
+        # No events while the job runs: they can be as large as all else, and each checkpoint would write all
+        # of them again.
         save(collect(key, has_events=is_last), 0.0 if is_last else now_s)
     except (MpicolocError, OSError) as error:
-        # For an OSError: its file and text, without the number.
+        # Of an OSError, take its file and text, without the number.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))
         # Nobody reads this process's output: the reason goes to a file, and from there into the profile.
         with (

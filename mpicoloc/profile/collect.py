@@ -52,7 +52,7 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
         with open(os.path.splitext(shim)[0] + ".calls.json", encoding="utf-8") as file:
             return dict(enumerate(json.load(file)))
     except (OSError, ValueError) as error:
-        notes.append(f"MPI functions are named by number: {error}")
+        notes.append(f"MPI functions appear as numbers, as their names could not be read: {error}")
         return {}
 
 
@@ -88,7 +88,7 @@ def _columns(rows: Table, *names: str) -> dict[str, NDArray[Any]]:
 
 @_table("collectives")
 def collectives(lanes: Lanes, called: Called) -> Pieces:
-    """Collectives with a row of their own; a counter of the rank has the others."""
+    """Collectives with a row of their own; a counter of the rank counts the others."""
     names = ("group", "to_group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
     for rank, _, lane in lanes:
         rows = lane["collectives"][1:]
@@ -126,7 +126,7 @@ def groups(segments: Sequence[np.void]) -> Table:
 def _once(runs: Table) -> Table:
     """Drop groups recorded twice: a group's first rank records it, but two of its threads can do so."""
     kept = np.ones(len(runs), dtype=bool)
-    # `return_index`: without it NumPy would import numpy.ma, 10 ms at the end of every job.
+    # `return_index`: without it NumPy would import numpy.ma, which adds 10 ms to the end of every job.
     for group in np.unique(runs["group"], return_index=True)[0]:
         rows = np.flatnonzero(runs["group"] == group)
         half = len(rows) // 2
@@ -148,7 +148,7 @@ def places_and_counts(node: np.void | None) -> dict[str, Table]:
 
 
 def _places(counts: np.void) -> tuple[list[list[int]], Table]:
-    """For each set, the rows of its places in the table "places"; and that table."""
+    """The rows of each set's places in the table "places", and that table."""
     known: dict[tuple[int, ...], int] = {}
     rows_of_sets = []
     for places_of_set in counts["sets"][: int(counts["n_sets"])]:
@@ -336,7 +336,9 @@ def collect(key: str, has_events: bool = True) -> NodePart:
     notes += _trouble(key)
     node = _read_node(contract.shm_path(key, "node"), notes)
     if len(ranks) > contract.MC_N_NODE_RANKS:
-        notes.append(f"the node agent watched {contract.MC_N_NODE_RANKS} of {len(ranks)} ranks of a node")
+        notes.append(
+            f"the node agent watched only {contract.MC_N_NODE_RANKS} of the {len(ranks)} ranks of a node"
+        )
     first = ranks[0].segment
     names = call_names(shim_of(int(first["pid"]), contract.text(first["mpi_library"])), notes)
     lanes = _lanes(ranks)
@@ -371,7 +373,7 @@ def _read_rank(path: str, has_events: bool, modules: list[str], notes: list[str]
     try:
         segment, events = contract.read_segment(path, has_events)
     except (DataError, OSError) as error:
-        notes.append(f"a rank is missing: {error}")
+        notes.append(f"the data of a rank is missing: {error}")
         return None
     found = segment["modules"][: int(segment["n_modules"])]
     rows = {}
@@ -417,10 +419,13 @@ def _read_node(path: str, notes: list[str]) -> np.void | None:
         return None
     if unseen := contract.text(node["unseen_reason"]):
         notes.append(
-            f"co-runners that this profile lacks may have run on a node: {unseen}; see `mpicoloc check`"
+            f"co-runners that are missing here may have run on a node: {unseen}; see `mpicoloc check`"
         )
     if n_uncounted := int(node["n_uncounted"]):
-        notes.append(f"the meter did not count {n_uncounted} threads of a node: too many, or see `ulimit -n`")
+        notes.append(
+            f"the meter did not count {n_uncounted} threads of a node: there were too many, or too few file "
+            "descriptors (see `ulimit -n`)"
+        )
     notes += foreign_jobs(node)
     n_kept, n_taken = contract.MC_N_SHUTTERS, int(node["n_shutters"])
     if n_taken > n_kept:
@@ -525,7 +530,7 @@ def _cycles(lanes: Lanes) -> Pieces:
 
 
 def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
-    """The known part of cycles cut by shutters; for the co-run phase, in the first group of a cycle's row."""
+    """The known part of cycles that shutters cut; for the co-run phase, only in the first group of a row."""
     if phase == contract.MC_PHASE_SOLO:
         return _columns(keys["solo"][np.arange(len(keys)), group], "cut_ns", "done_ns")
     if phase == contract.MC_PHASE_CORUN:
@@ -545,7 +550,7 @@ def _regions(lanes: Lanes) -> Pieces:
 
 @_table("counters")
 def _counters(ranks: Sequence[_Rank]) -> Pieces:
-    """Event counts; scaled up where more events than hardware counters shared these in turns."""
+    """Event counts, scaled up where more events than hardware counters took turns on the counters."""
     for rank in ranks:
         rows = rank.segment["pmu"]
         rows = rows[rows["name"] != b""]

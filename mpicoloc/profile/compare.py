@@ -3,7 +3,7 @@ r"""Compare runs: solo against co-run, before a change against after it, one set
 Several profiles are compared with the first. With several runs per group, `--against` separates the groups,
 or `--group` names them; all are compared with the first group, with 95 % intervals: Welch's t-test of the
 logarithms, with Holm's correction for more than two groups. `--regression` is for scripts: exit code 1 if the
-quantity grew by more than the limit and, with several runs, not by chance.
+quantity grew by more than the limit and, with several runs, significantly.
 
   mpicoloc compare solo.h5 shared.h5
   mpicoloc compare old1.h5 old2.h5 old3.h5 \
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=LIMIT",
         action="append",
         default=[],
-        help="exit code 1 if this quantity grew by more than LIMIT, as wall_s=5%%; or this MPI function, as "
+        help="exit code 1 if this quantity or MPI function grew by more than LIMIT, as wall_s=5%% or "
         "MPI_Allreduce=0.2",
     )
     parser.add_argument("--json", action="store_true", help="print the comparison as JSON")
@@ -72,12 +72,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
-    """Name and files of each group of runs, the one to compare with first."""
+    """Name and files of each group of runs; the first group is the one to compare with."""
     if args.group:
         return _named_groups(args)
     if args.against:
         if not args.files:
-            raise UsageError("no runs before --against: put the runs to compare with before it")
+            raise UsageError("--against has no runs before it: put the runs to compare with there")
         found = [args.files, *args.against]
     elif len(args.files) < 2:
         raise UsageError(
@@ -94,7 +94,9 @@ def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
 
 def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
     if args.files or args.against:
-        raise UsageError("--group names all runs: put every profile after a --group")
+        raise UsageError(
+            "--group does not go with --against or other profiles: put every profile after a --group"
+        )
     found: dict[str, Sequence[str]] = {}
     for name, *files in args.group:
         if not files:
@@ -103,7 +105,9 @@ def _named_groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
             raise UsageError(f"--group {name!r} is given twice")
         found[printable(name)] = files
     if len(found) < 2:
-        raise UsageError(f"only one group, {name!r}: give the group to compare with, then the others")
+        raise UsageError(
+            f"there is only one group, {name!r}: give the group to compare with first, then the others"
+        )
     return found
 
 

@@ -112,7 +112,7 @@ def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) ->
         if row.name in limits and (row.before is None or row.after is None):
             which = "before" if row.before is None else "after"
             raise DataError(
-                f"--regression {row.name}: no run {which} measured this quantity; choose another one"
+                f"--regression {row.name}: no run in group '{which}' measured this quantity; choose another"
             )
 
 
@@ -120,10 +120,10 @@ def _warn_of_differences(jobs: Sequence[Frames]) -> None:
     """Warn of runs of different programs or sizes, which are rarely compared on purpose."""
     programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
     if len(programs) > 1:
-        messages.note(f"runs of different programs: {', '.join(map(printable, programs))}")
+        messages.note(f"these are runs of different programs: {', '.join(map(printable, programs))}")
     sizes = sorted({job.profile.job.n_ranks for job in jobs})
     if len(sizes) > 1:
-        messages.note(f"runs of different sizes: {', '.join(map(str, sizes))} ranks")
+        messages.note(f"these are runs of different sizes: {', '.join(map(str, sizes))} ranks")
 
 
 def quantities(job: Frames) -> dict[str, _Value]:
@@ -165,7 +165,7 @@ def _time_s(run: Mapping[str, _Value], name: str) -> float:
 
 _N_SHOWN = 10
 N_SIDE_BY_SIDE = 4
-"""Groups in one table, so that it fits 80 columns."""
+"""Most groups in one table, so that it fits 80 columns."""
 
 
 def as_json(

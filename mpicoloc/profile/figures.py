@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mpicoloc.bubble.shutters import Bubbled
 
 _Told = str | tuple[Any, ...] | None
-"""Description, header, rows, plot function and size of a figure; or why it is missing; None: not wanted."""
+"""Description, header, rows, plot function and size of a figure, or why it is missing; None: not wanted."""
 Maker = Callable[..., Figure | Gap | None]
 
 
@@ -159,7 +159,7 @@ def shutters(profile: Profile) -> _Told:
 
 @_figure("wall-time", "Where the wall time went")
 def wall_time(profile: Profile) -> _Told:
-    """The job's time alone, with co-runners, in its own shutters, and paused for those of other jobs."""
+    """The job's time alone, beside co-runners, in its own shutters, and in pauses for others' shutters."""
     nodes = profile.tables["nodes"]
     if not len(nodes) or profile.job.wall_s <= 0:
         return "no node agent watched the job, so its co-runners are unknown"
@@ -172,7 +172,7 @@ def wall_time(profile: Profile) -> _Told:
     )
 
     return (
-        f"The {profile.job.wall_s:.4g} s of the job, mean over its nodes, as the node agents saw them.",
+        f"The job's {profile.job.wall_s:.4g} s by activity, as node agents saw them, averaged over nodes.",
         ("what", "time_s"),
         rows,
         plot("lying", [row[0] for row in rows], [row[1] for row in rows]),
@@ -256,7 +256,7 @@ def _is_rank(numbers: np.ndarray, n_ranks: int) -> np.ndarray:
 
 
 def _parties(profile: Profile) -> tuple[np.ndarray, list[str], str]:
-    """The party of each rank (itself, its node, or a block of ranks), the parties' names, and their kind."""
+    """The group of each rank (itself, its node, or a block of ranks), the groups' names, and their kind."""
     n_ranks, ranks = profile.job.n_ranks, profile.tables["ranks"]
     each = np.arange(n_ranks)
     if n_ranks <= MOST:
@@ -456,8 +456,8 @@ def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
     height = 1.5 + min(4.0, max(0.6, 0.22 * len(blocks.first)))
     return (
         f"The function in which each rank spent most of its time in MPI, in {N_WINDOWS} windows of "
-        f"{window_s:.3g} s of the trace, which has {which}; paler where the rank was outside MPI for a part "
-        f"of the window, empty where for all of it{blocks.words('means')}.",
+        f"{window_s:.3g} s of the trace, which has {which}; paler where the rank was outside MPI for part of "
+        f"the window, empty where it was for all of it{blocks.words('means')}.",
         ("rank", "start_s", "call", "time_frac"),
         rows,
         plot("lanes", blocks.first, shares, [short(word) for word in names], window_s),
@@ -466,7 +466,7 @@ def rank_timeline(profile: Profile, file: str | None = None) -> _Told:
 
 
 def longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list[str], NDArray[np.int64]]:
-    """The functions with the most time, the last may be `OTHERS`; and each function's index in that list."""
+    """The functions with the most time (the last may be `OTHERS`), and each function's index among them."""
     order = np.argsort(-total_s, kind="stable")
     place = np.empty(len(order), np.int64)
     place[order] = np.minimum(np.arange(len(order)), N_CALLS)
@@ -481,7 +481,7 @@ def _shares(
     n_lanes = len(blocks.first)
     start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
     start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)
-    # One axis for all pairs of block and function, one after another.
+    # Use one axis for all pairs of block and function, one after another.
     at = (blocks.of[found.rank] * n_kinds + kind) * float(N_WINDOWS)
     sums = spread(at + start, at + end, end - start, n_lanes * n_kinds * N_WINDOWS)
     sums = sums.reshape(n_lanes, n_kinds, N_WINDOWS).transpose(0, 2, 1)
@@ -597,7 +597,7 @@ def _check_ranks(profile: Profile) -> None:
     n_ranks = profile.job.n_ranks
     if not 1 <= n_ranks <= MOST_RANKS:
         raise DataError(
-            f"figures are of 1 to {MOST_RANKS:,} ranks, the profile has {n_ranks:,}: is it damaged?"
+            f"figures show 1 to {MOST_RANKS:,} ranks, but the profile has {n_ranks:,}: is it damaged?"
         )
     for name in ("ranks", "call_sites", "cycles"):
         ranks = profile.tables[name]["rank"]

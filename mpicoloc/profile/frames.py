@@ -78,7 +78,7 @@ class Frames:
             If there is no such table.
         """
         if name not in COLUMNS:
-            raise DataError(f"no table {name!r} in a profile; the tables are {', '.join(COLUMNS)}")
+            raise DataError(f"profiles have no table {name!r}; their tables are {', '.join(COLUMNS)}")
         return frame(self.profile.tables[name])
 
     @property

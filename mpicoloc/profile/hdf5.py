@@ -65,9 +65,9 @@ def _type_of(n_bytes: int) -> h5py.h5t.TypeID:
 
 
 MAX_BYTES = 1 << 32
-"""Most bytes in a file's tables together; a compressed file of a few kilobytes can expand to any size."""
+"""Most bytes of all tables of a file; a compressed file of a few kilobytes can expand to any size."""
 _MAX_RATIO = 1100
-"""Slightly above gzip's best ratio, 1032: a table that exceeds it has parts that were never written."""
+"""Slightly above gzip's best ratio, 1032: a table with a higher ratio has parts that were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
 # Gzip level 1: higher levels save 1 to 4 % of the size, but take 1.4 to 9 times as long, while the job waits.
 # Codecs of hdf5plugin are faster, but readers without that package could not read the file.
@@ -127,10 +127,10 @@ def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
     Raises `ValueError` if they are of another type, or one is infinite, or NaN without being a gap.
     """
     if not np.can_cast(values.dtype, column.type, "same_kind"):
-        raise ValueError(f"table {name} has a {column.name} of type {values.dtype}")
+        raise ValueError(f"column {column.name} of table {name} has the wrong type: {values.dtype}")
     numbers = values if values.dtype.kind == "f" else np.zeros(0)
     if np.isinf(numbers).any() or (np.isnan(numbers).any() and not column.has_gaps):
-        raise ValueError(f"table {name} has a {column.name} that is not a number")
+        raise ValueError(f"column {column.name} of table {name} has a value that is not a number")
 
 
 def own(group: h5py.Group, name: str) -> Any:
@@ -146,7 +146,7 @@ def own(group: h5py.Group, name: str) -> Any:
 
 def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     dataset = own(file, name)
-    # Only one access: h5py builds the type again on each.
+    # Access the type only once, because h5py builds it again on each access.
     kind = dataset.dtype if isinstance(dataset, h5py.Dataset) else np.dtype("V")
     if not kind.names or len(dataset.shape or ()) != 1:
         raise ValueError(f"{name} is not a table")
@@ -155,14 +155,14 @@ def _dataset(file: h5py.File, name: str) -> h5py.Dataset:
     whole = dataset.size * kind.itemsize
     chunk = int(np.prod(dataset.chunks or (0,))) * kind.itemsize
     if whole > MAX_BYTES or chunk > _MAX_CHUNK_BYTES:
-        raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than any profile")
+        raise ValueError(f"table {name} has {max(whole, chunk):,} bytes, more than a profile can have")
     _check_storage(dataset, name)
     return dataset
 
 
 def _check_storage(dataset: h5py.Dataset, name: str) -> None:
     if dataset.is_virtual or dataset.external:
-        raise ValueError(f"table {name} has its rows in another file")
+        raise ValueError(f"the rows of table {name} are in another file")
     _check_filters(dataset, name)
     if dataset.size * dataset.dtype.itemsize > _MAX_RATIO * dataset.id.get_storage_size() + _MAX_CHUNK_BYTES:
         raise ValueError(f"table {name} has rows that were never written")
@@ -190,7 +190,7 @@ def check_total(file: h5py.File) -> None:
     """
     total = sum(n_bytes(file, name) for name in COLUMNS)
     if total > MAX_BYTES:
-        raise ValueError(f"its tables have {total:,} bytes, more than any profile")
+        raise ValueError(f"its tables have {total:,} bytes, more than a profile can have")
 
 
 _UNITS = {"_s": "s", "_su": "SU", "_frac": "1", "_bytes": "bytes", "_ns": "ns", "_bps": "bytes/s"}
@@ -238,9 +238,9 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
-    """The value of an attribute, read through h5py's low-level API: the other takes three times as long."""
+    """The value of an attribute, read through h5py's low-level API: the other API takes thrice as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
-        raise ValueError(f"{attribute.name!r} is not a single value")
+        raise ValueError(f"attribute {attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)
     attribute.read(cell)
     value = cell[()]
@@ -294,7 +294,8 @@ def replace(path: str, content: bytes) -> None:
 def _encode(profile: Profile, finish: Finish | None) -> bytes:
     """The bytes of the file.
 
-    Built in memory: on a full disk the HDF5 library raises all kinds of errors, and crashes at exit.
+    They are built in memory, because on a full disk the HDF5 library raises all kinds of errors, and
+    crashes at exit.
     """
     with h5py.File(
         "profile", "w", driver="core", backing_store=False, block_size=_GROWTH_BYTES, track_order=True
@@ -310,7 +311,7 @@ def _encode(profile: Profile, finish: Finish | None) -> bytes:
 def _put(path: str, content: bytes, dress: Callable[[int], None]) -> None:
     """Write to disk, then rename: a crash in between leaves either the old file or the new one."""
     with _replacing(path) as (handle, temporary, folder):
-        # By handle: in another user's folder the name may point elsewhere by this time.
+        # Use the handle: in another user's folder the name may point elsewhere by this time.
         with open(handle, "wb") as file:
             file.write(content)
             file.flush()
@@ -344,7 +345,7 @@ def _new_file(folder: str) -> tuple[int, str]:
 
 
 def _dress(handle: int, path: str) -> None:
-    """Set owner and mode as those of the file at `path`; without such a file, the mode by the umask."""
+    """Copy owner and mode of the file at `path`; if there is none, set the mode by the umask."""
     try:
         old = os.lstat(path)
     except FileNotFoundError:
@@ -389,7 +390,7 @@ def read(
 ) -> Profile:
     """Read the profile in `path`, in this process.
 
-    A file that crashes the HDF5 library crashes this process: read foreign files by `profile.profiles.read`.
+    A file that crashes the HDF5 library crashes this process: use `profile.profiles.read` for foreign files.
 
     Parameters
     ----------
@@ -416,7 +417,7 @@ def read(
         version = profile.attrs.get("schema_version")
         if version is None or int(version) != SCHEMA_VERSION:
             raise DataError(
-                f"{path} has schema version {version}, this mpicoloc reads {SCHEMA_VERSION}: "
+                f"{path} has schema version {version}, but this mpicoloc reads {SCHEMA_VERSION}: "
                 "read it with the mpicoloc that wrote it, or upgrade"
             )
         return _read_all(profile, tables)
@@ -460,12 +461,12 @@ def opened(path: str, content: Content | None = None, *, is_changed: bool = Fals
     except MissingFilter as error:
         raise DataError(
             f"{path}: {error}; set HDF5_PLUGIN_PATH to the plugin's folder (Python: hdf5plugin.PLUGIN_PATH), "
-            "or unpack the file where the plugin is: `h5repack -f NONE OLD NEW`"
+            "or unpack the file on a machine with the plugin: `h5repack -f NONE OLD NEW`"
         ) from error
     except OtherColumns as error:
         raise DataError(
-            f"{path} is of another version of mpicoloc, or damaged: {error}; "
-            "read it with the mpicoloc that wrote it"
+            f"{path} was written by another version of mpicoloc, or is damaged: {error}; "
+            "read it with the version that wrote it"
         ) from error
     except _DAMAGE as error:
         reason = (str(error) or type(error).__name__).splitlines()[0][:200]

@@ -26,8 +26,8 @@ from mpicoloc.show.table import Column, console, listing
 
 _COMMAND_LETTERS = 40
 _RUN_DELAY = (
-    "run delay: part of the time that the ranks were ready to run but had no processor, where co-runners "
-    "under mpicoloc do not explain it; not included in the slowdown"
+    "run delay: part of the time for which the ranks were ready to run but had no processor, as far as "
+    "co-runners under mpicoloc do not explain it; the slowdown does not include it"
 )
 
 
@@ -39,7 +39,7 @@ def _when(unix_s: float) -> str:
 
 
 def _run_delay(job: Mapping[str, Any]) -> str:
-    """The fraction of its time that a job lost without a processor, if its slowdown does not include that."""
+    """The fraction of its time for which a job had no processor, if its slowdown does not include that."""
     names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s", "foreign_delay_low")
     frac = processor.notable_run_delay_frac(*(job[name] for name in names))
     return "" if frac is None else f"{frac:.0%}"
@@ -236,7 +236,7 @@ def _index_path(root: str) -> str:
 
 
 def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
-    """The index of a folder; in memory, with a note, if the cache folder cannot be written."""
+    """The index of a folder; it is in memory, with a note, if the cache folder cannot be written."""
     path = _index_path(root)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -248,7 +248,7 @@ def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
 
 
 def _is_no_place(error: Exception) -> bool:
-    """Whether the error is a lack of space or permission, or a lock, not damage, which can have its class."""
+    """Whether the error is due to space, permission or a lock, not damage (which may have its class)."""
     # An error about text that is not UTF-8 has no error code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR
@@ -312,8 +312,8 @@ def _update(index: sqlite3.Connection, root: str, there: Mapping[str, str], seen
         total=len(new),
         unit="profiles",
     )
-    # A transaction per batch: an interrupted call keeps what it read, and one per file would take longer than
-    # reading the file.
+    # One transaction per batch: an interrupted call keeps what it read, and one per file would take longer
+    # than reading the file.
     while rows := [_row(root, there, *answer) for answer in itertools.islice(answers, _N_AT_ONCE)]:
         with index:
             index.executemany("INSERT OR REPLACE INTO profiles VALUES (?, ?, ?, ?)", rows)

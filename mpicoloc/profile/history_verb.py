@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Print the list; 0, or 1 if a file among them could not be read."""
+    """Print the list; returns 1 if a file could not be read, else 0."""
     from mpicoloc.profile.history import history, records, show
 
     jobs = history(args.folder)

@@ -40,10 +40,12 @@ def _network(profile: Profile, machine: Fabric) -> tuple[Network, list[str]]:
     rate = config.BY_KEY["network.link_rate"]
     notes = [*machine.notes, *told.notes]
     if machine.assumed_levels and rate.env not in os.environ:
-        notes.append(f"links of {rate.default} are assumed, as the topology has no rate (set {rate.flag})")
+        notes.append(
+            f"links of {rate.default} are assumed, as the topology does not give their rate (set {rate.flag})"
+        )
     if machine.assumes_up_links:
         remedy = ": give --up-links" if isinstance(machine.topology, Topology) else ""
-        notes.append(f"one link up from each switch is assumed, as in {machine.topology}{remedy}")
+        notes.append(f"one uplink per switch is assumed, as in {machine.topology}{remedy}")
     return Network(str(machine.topology), demand_class, TRAFFIC, len(levels), levels, duration_s), notes
 
 

@@ -46,7 +46,7 @@ def user(uid: int) -> str:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The processor's name from the text of /proc/cpuinfo; without a name (Arm) its numbers; or empty."""
+    """The processor's name in the text of /proc/cpuinfo; if there is none (Arm), its numbers; else empty."""
     found = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*?)\s*$", cpuinfo, re.M))
     if name := found.get("model name") or found.get("cpu"):
         return " ".join(name.split())
@@ -77,7 +77,7 @@ def usage(pid: int) -> dict[str, float]:
         found = [re.search(pattern, _text(thread / file), re.M) for thread in threads]
         if any(found):
             columns[column] = sum(float(match[1]) for match in found if match)
-    columns["run_delay_s"] *= 1e-9  # the file has ns
+    columns["run_delay_s"] *= 1e-9  # the file's unit is ns
     return columns
 
 
@@ -93,7 +93,7 @@ def peak_rss_bytes(pid: int) -> float:
 
 
 def told(used: np.void) -> dict[str, float]:
-    """The same columns from the record that a rank wrote about itself (`mc_usage`)."""
+    """The columns of `usage` from the record that a rank wrote about itself (`mc_usage`)."""
     if not used["is_known"]:
         return dict.fromkeys(USED, np.nan)
     columns = {name: float(used[name]) for name in USED if not name.endswith("_s")}
@@ -131,7 +131,7 @@ def _end_ns(segment: np.void, node: np.void | None) -> int:
 
 
 def is_running(segment: np.void) -> bool:
-    """Whether the process of a segment's rank is alive; the start time excludes another one with its PID."""
+    """Whether the process of a segment's rank is alive; the start time excludes another with that PID."""
     return stat_fields(segment["pid"])[19:20] == [str(segment["pid_start_ticks"])]
 
 
@@ -164,7 +164,7 @@ def ranks(segments: Sequence[np.void], node: np.void | None) -> Table:
 
 
 def _used(segment: np.void) -> dict[str, float]:
-    """A rank's usage between MPI_Init and MPI_Finalize, or so far.
+    """A rank's usage from MPI_Init until MPI_Finalize, or until now.
 
     The waits inside these two calls are left out: they depend on launcher and keeper.
     """
@@ -173,7 +173,7 @@ def _used(segment: np.void) -> dict[str, float]:
     has_ended = bool(segment["used_at_finalize"]["is_known"])
     now = told(segment["used_at_finalize"]) if has_ended else usage(pid)
     used = {name: now[name] - before[name] for name in USED}
-    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # /proc has whole ticks, so it can be slightly less
+    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # /proc counts whole ticks, which can be less
     # /proc leaves out ended threads: a sum that is less than before is unknown, not negative.
     used = {name: value if value >= 0 else np.nan for name, value in used.items()}
     return used | {"peak_rss_bytes": peak_rss_bytes(pid)}

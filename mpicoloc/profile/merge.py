@@ -116,7 +116,7 @@ def mpi_summary(ranks: Table) -> MpiSummary:
 def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
     """Make the profile of a job from the parts of its nodes.
 
-    Result: also partial if ranks are missing or did not reach MPI_Finalize; the notes name these ranks.
+    The profile is also partial if ranks are missing or did not reach MPI_Finalize; the notes name them.
     """
     tables = {name: _joined(name, parts) for name in COLUMNS}
     tables["shutters"] = _for_all_or_none(tables["shutters"])
@@ -186,12 +186,12 @@ def _gaps(parts: Sequence[NodePart], n_found: int) -> list[str]:
     n_ranks, n_nodes = (parts[0].facts[name] for name in ("world_size", "n_nodes"))
     if n_found < n_ranks:
         hint = f": {len(parts)} of {n_nodes} nodes sent their parts" if n_nodes > 1 else ""
-        notes.append(f"{n_found} of {n_ranks} ranks are in this profile{hint}")
+        notes.append(f"only {n_found} of {n_ranks} ranks are in this profile{hint}")
     if times := sorted(part.facts["until_unix_s"] for part in parts if part.facts["until_unix_s"]):
         first, last = (datetime.fromtimestamp(times[i], UTC) for i in (0, -1))
         begin, end = (f"{time:%Y-%m-%d %H:%M:%S} UTC" for time in (first, last))
         until = begin + (f" to {end}" if end != begin else "")
-        notes.append(f"from the last checkpoints of {len(times)} of {n_nodes} nodes, of {until}")
+        notes.append(f"made from the last checkpoints of {len(times)} of {n_nodes} nodes, dated {until}")
     return notes
 
 
@@ -208,10 +208,10 @@ def _rng(job: Job) -> np.random.Generator:
 
 
 def _option(key: str, notes: list[str]) -> config.Value:
-    """The option's value, or the default if that is invalid: the profile must be written all the same."""
+    """The option's value, or the default if that is invalid: the profile must be written in any case."""
     try:
         return config.get(key)
     except UsageError as error:
         value = config.BY_KEY[key].default
-        notes.append(f"{error}; {value} taken")
+        notes.append(f"{error}; using {value}")
         return value

@@ -50,7 +50,7 @@ def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer
 
 
 def _start(batch: Sequence[str], work: Work) -> Child:
-    """Start a child for a batch. The child opens the files, as a disk may hang, before it gives up rights."""
+    """Start a child for a batch. The child opens the files, as a disk may hang, then gives up rights."""
     stack = contextlib.ExitStack()
     opened: list[BinaryIO | MpicolocError] = []
 
@@ -91,8 +91,8 @@ def _answers(child: Child, batch: Sequence[str]) -> list[tuple[str, Answer]]:
 
 def _silence(path: str) -> EnvironmentFault:
     return EnvironmentFault(
-        f"{path} could not be read within {sandbox.WAIT_S:g} s: check that its disk answers, copy the file, "
-        "or leave it out"
+        f"{path} could not be read within {sandbox.WAIT_S:g} s: check that its file system responds, copy "
+        "it, or leave it out"
     )
 
 

@@ -95,7 +95,7 @@ def read_part(path: str, packed: bytes | None = None) -> NodePart:
 
 
 def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFile], list[str]]:
-    """The files of the same run as `first`, in order of ranks; and why each other file is left out."""
+    """The files of the same run as `first`, in order of ranks, and why each other file is left out."""
     kept: list[PartFile] = []
     left_out = []
     for file in sorted(files, key=lambda file: (file is not first, -file.start_s)):
@@ -104,7 +104,7 @@ def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFil
         elif abs(first.start_s - file.start_s) > _SAME_START_S or any(
             file.ranks & other.ranks for other in kept
         ):
-            left_out.append(f"{file.path} is of another run, or another copy of a node's part")
+            left_out.append(f"{file.path} is from another run, or is another copy of a node's part")
         else:
             kept.append(file)
     return sorted(kept, key=lambda file: min(file.ranks)), left_out
@@ -117,11 +117,11 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
     """
     reason = ""
     if not old.partial:
-        reason = "is whole"
+        reason = "is complete"
     elif old.job.id != new.job.id:
         reason = f"is of another job, {old.job.id}"
     elif (old.mpi.n_calls or 0) > (new.mpi.n_calls or 0):
-        reason = f"has more: {old.mpi.n_calls:,} calls, the checkpoints {new.mpi.n_calls or 0:,}"
+        reason = f"has {old.mpi.n_calls:,} calls, but the checkpoints only {new.mpi.n_calls or 0:,}"
     if reason:
         raise Refused(f"the profile {path} {reason}; write the recovered one elsewhere with --out FILE")
 
@@ -130,7 +130,7 @@ def check_replaces(path: str, old: Profile, new: Profile) -> None:
 # keeper's writer saves the last part of its node. The writer on rank 0's node waits briefly for the last
 # parts of the other nodes, then writes the profile; for a node that has died it uses the last checkpoint.
 WITHIN_S = 3.0
-"""Time limit for the last parts of other nodes; short, because rank 0 may be waiting too."""
+"""Time limit for the last parts of other nodes; it is short, because rank 0 may be waiting too."""
 _POLL_S = 0.1
 
 
@@ -163,7 +163,7 @@ def is_whole(found: list[NodePart]) -> bool:
 def _beside(own: NodePart, own_path: str) -> list[NodePart]:
     files = [PartFile(own_path, own)]
     for path in checkpoints.files(own_path.rpartition("/")[0]):
-        # Only own regular files: other users may be able to write into the folder.
+        # Take only own regular files: other users may be able to write into the folder.
         with contextlib.suppress(OSError, MpicolocError):
             status = os.lstat(path)
             if path != own_path and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():

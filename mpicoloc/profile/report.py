@@ -33,8 +33,8 @@ def run(args: argparse.Namespace) -> int:
     """Write the page or the figures, and print the page's name."""
     if args.others:
         raise UsageError(
-            f"a page shows one profile, got {1 + len(args.others)}: make one page each, or see them side by "
-            "side with `mpicoloc compare`"
+            f"a page shows one profile, got {1 + len(args.others)}: make a page of each, or compare them "
+            "with `mpicoloc compare`"
         )
     formats = arguments.formats_of(args)
     out = args.out

@@ -128,7 +128,7 @@ class Child:
 
 
 def run_in_child(path: str, work: Callable[[], Pieces], read: Callable[[memoryview], T], **limits: Any) -> T:
-    """Run `work` in a child and parse its answer by `read`; raises a `MpicolocError` that `work` raises.
+    """Run `work` in a child and parse its answer with `read`; raises a `MpicolocError` that `work` raises.
 
     `limits` are parameters of `Child`. Raises `DataError` if the child dies early or its answer is invalid,
     `EnvironmentFault` if it cannot give up its rights.
@@ -165,7 +165,7 @@ def _has_ended(child: int) -> bool:
 def damage(path: str) -> DataError:
     """The error for a file that crashed its reader."""
     return DataError(
-        f"{path} is damaged: its reader crashes or does not end; copy it again, or run the job again"
+        f"{path} is damaged: reading it crashes or does not end; copy it again, or run the job again"
     )
 
 
@@ -199,7 +199,7 @@ def _work(
             answer = [
                 _BAD,
                 error_as_json(
-                    DataError(f"{path} takes more than {most} of memory and is not read: leave it out")
+                    DataError(f"{path} is not read, as it takes more than {most} of memory: leave it out")
                 ),
             ]
         except MpicolocError as fault:
@@ -224,7 +224,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 with contextlib.suppress(OSError):
                     os.close(int(name))
         for std in {0, 1}.difference(kept):
-            os.dup2(2, std)  # `confine` has set 2 to /dev/null
+            os.dup2(2, std)  # `confine` has redirected 2 to /dev/null
         if os.geteuid() == 0 and _is_user_here(uid):
             for kind in (resource.RLIMIT_NPROC, resource.RLIMIT_FSIZE):
                 resource.setrlimit(kind, (0, 0))
@@ -236,7 +236,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 raise OSError(ctypes.get_errno(), "prctl")
     except OSError as fault:
         raise EnvironmentFault(
-            f"the rights of user {uid} cannot be assumed ({fault}), so nothing is read: "
+            f"reading with the rights of user {uid} failed ({fault}), so nothing is read: "
             "run this as a user other than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
 

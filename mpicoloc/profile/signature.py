@@ -4,7 +4,7 @@ The group ``/signature`` has the algorithm, the time, the key's ID and the code.
 file but itself. It is computed from the content's SHA-256, so that a process which opens a file does not need
 the key: `snapshot` reads the file in a separate process, and `verify` needs the key but no file. Call them in
 this order, or pass the key as a `KeyFile`: then only a process that does nothing else ever holds the key.
-`sign` does the same.
+The same holds for `sign`.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from mpicoloc.profile.sandbox import run_in_child
 
 Feed = Callable[[bytes], None]
 Left = Callable[[str, str | None], bool]
-"""Whether to leave out an object (its path, None) or one of its attributes (path, name)."""
+"""Tells whether to leave out an object (its path, None) or one of its attributes (path, name)."""
 
 VERSION = b"mpicoloc canonical 2"
 _ROWS = 1 << 16
 MAX_OBJECTS = 1000
 MAX_CONTENT_BYTES = 1 << 32
-"""A small compressed file can expand to any size: a reader of foreign files stops here."""
+"""A small compressed file can expand to any size: a reader of foreign files stops at this one."""
 
 
 class _Walk:
@@ -68,7 +68,7 @@ class _Walk:
 
     def cell(self, cell: Any) -> None:
         content = cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogateescape")
-        # Counted per cell: many cells can share one text of the file.
+        # Count per cell, because many cells can share one text of the file.
         self.count_bytes(len(content))
         self.piece(content)
 
@@ -76,7 +76,9 @@ class _Walk:
         self.n_objects += 1
         if self.n_objects > MAX_OBJECTS:
             where = printable(path)
-            raise DataError(f"more than {MAX_OBJECTS} groups and tables at {where}: no profile has so many")
+            raise DataError(
+                f"{where} exceeds the limit of {MAX_OBJECTS} groups and tables: no profile has so many"
+            )
 
     def count_bytes(self, n_bytes: int) -> None:
         self.n_bytes += n_bytes
@@ -151,7 +153,7 @@ def _attribute(walk: _Walk, value: Any, where: str) -> None:
 
 def _dataset(walk: _Walk, dataset: h5py.Dataset, path: str) -> None:
     if dataset.shape is None or dataset.external or dataset.is_virtual:
-        raise DataError(f"{printable(path)} has no content in this file")
+        raise DataError(f"the content of {printable(path)} is not in this file")
     kind = dataset.dtype
     walk.count_bytes(int(dataset.size or 0) * kind.itemsize)
     walk.kind(form(kind, path), dataset.shape)
@@ -189,7 +191,7 @@ def form(kind: np.dtype[Any], where: str) -> str:
     """
     if kind.names is not None and kind.hasobject:
         # The bytes of such a column would be addresses, which differ between processes.
-        raise DataError(f"{printable(where)} has a column of texts of variable length, which no profile has")
+        raise DataError(f"{printable(where)} has a column of variable-length strings, which no profile has")
     if kind.names is not None:
         # Names can have any character, so their lengths precede them.
         return "(" + ",".join(f"{len(name)}:{name}:{form(kind[name], where)}" for name in kind.names) + ")"
@@ -204,7 +206,7 @@ GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
 _DIGEST = r"[0-9a-f]{64}"
 KEY_BYTES = 32
-"""Least length of a key, as stored in its file."""
+"""Minimum length of a key, as stored in its file."""
 MAX_BYTES = 1 << 31
 """Largest profile to sign or charge: the whole file is read into memory."""
 _GROWTH_BYTES = 1 << 20
@@ -303,7 +305,9 @@ def _check_key_file(path: str, status: os.stat_result) -> None:
             "is not secret: make a new key with (umask 077; head -c 32 /dev/urandom | base64 > FILE)"
         )
     if status.st_uid not in (os.geteuid(), 0):
-        raise EnvironmentFault(f"key file {path} belongs to user {status.st_uid}, not to this one or root")
+        raise EnvironmentFault(
+            f"key file {path} belongs to user {status.st_uid}, but must be yours or root's"
+        )
 
 
 def key_id(key: Key) -> str:
@@ -359,7 +363,7 @@ def _seen(path: str, content: bytes, answer: memoryview) -> Snapshot:
     profile, more = bundle.unpack_profile(answer)
     for name in ("digest", "sealed"):
         if not re.fullmatch(_DIGEST, more[name]):
-            raise ValueError(f"{name} is {more[name]!r}, which is not a SHA-256")
+            raise ValueError(f"{name} is {more[name]!r}, which is not a SHA-256 digest")
     found = None if more["signature"] is None else dataclass_from(Signature, more["signature"])
     return Snapshot(path, content, profile, more["digest"], found, more["sealed"])
 
@@ -519,7 +523,7 @@ def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list
 def _read_sealed(answer: memoryview) -> tuple[str, str, str]:
     sealed, job, user = map(str, json.loads(bytes(answer)))
     if not re.fullmatch(_DIGEST, sealed):
-        raise ValueError(f"{sealed!r} is not a SHA-256")
+        raise ValueError(f"{sealed!r} is not a SHA-256 digest")
     return sealed, job, user
 
 

@@ -51,7 +51,7 @@ def summary(profile: Profile) -> dict[str, Any]:
 
 
 def bubbles_json(profile: Profile) -> dict[str, Any] | None:
-    """The results of bubbles in the job's shutters, or the reason for none; None if none were requested."""
+    """The results of bubbles in the job's shutters, or why there are none; None if none were requested."""
     if not shutters.ran_any(profile.tables["shutters"]):
         reason = shutters.why_none(profile)
         return {"reason": reason, "n_taken": 0, "n_used": 0} if reason else None
@@ -79,7 +79,7 @@ def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CoRunner:
-    """A co-runner, the longest time that it shared a node with this job, and the slowdown by it alone."""
+    """A co-runner, the longest time that it shared a node with this job, and the slowdown it alone causes."""
 
     id: str
     overlap_s: float

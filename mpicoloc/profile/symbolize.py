@@ -124,10 +124,10 @@ def resolve(
 
 
 def _trouble(path: str, build_id: str) -> str | None:
-    """Why the file at `path` must not be used: it may differ from the one that ran, or be unreadable."""
+    """The reason not to use the file at `path`: it may differ from the one that ran, or be unreadable."""
     try:
         found = elf.build_id(path)
-    except (OSError, ValueError, MpicolocError) as error:  # ValueError: a name with a NUL
+    except (OSError, ValueError, MpicolocError) as error:  # ValueError: the name contains a NUL
         return f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
     if not build_id:
         return f"{path} has no build ID (link with -Wl,--build-id), so it may have changed since the job ran"
@@ -163,7 +163,7 @@ def _look_up(path: str, addresses: Sequence[int]) -> tuple[list[Place], str | No
 
 
 def _without_guesses(path: str, addresses: Sequence[int], found: Sequence[Place]) -> list[Place]:
-    """Remove functions that are only the nearest symbol; places with a line come from debug information."""
+    """Remove functions that are only the nearest symbol, unless a line shows that debug data name them."""
     guesses = [row for row, place in enumerate(found) if place.function and place.line is None]
     known = list(found)
     named = are_named(path, [addresses[row] for row in guesses])
@@ -184,7 +184,7 @@ def site_words(profile: Profile, sites: Table, n_looked_up: int | None = None) -
 
     If two sites that call the same MPI function have the same name, their offsets are appended.
 
-    Result: the known ones of function, file and line, or empty; and ``app+0x1234``.
+    Result: function, file and line as far as known (empty if none is), and ``app+0x1234``.
     """
     modules = [(text(row["path"]), text(row["build_id"])) for row in profile.tables["modules"]]
     keys = [(int(row["i_module"]), int(row["offset"])) for row in sites]

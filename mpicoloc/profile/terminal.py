@@ -82,7 +82,7 @@ def _hosts(profile: Profile, n_hosts: int | None) -> str:
 
 
 def library(name: str) -> str:
-    """An MPI library's name and version: MPICH's text is a whole table, Open MPI's names its packager."""
+    """An MPI library's name and version, from a text that has more, such as MPICH's whole table."""
     match = _VERSION.fullmatch(name.strip())
     return " ".join((f"{match[1]} {match[2]}{match[3]}" if match else name).split())
 
@@ -150,7 +150,7 @@ def notes(profile: Profile) -> Iterable[str]:
         yield f"{counted(lost, 'record')} went to overflow rows because a table was full"
     unknown = _total(profile, "n_collective_overflow")
     if unknown:
-        yield f"{unknown:,} collectives, between two groups or beyond the tables, are not in the traffic"
+        yield f"the traffic lacks {unknown:,} collectives, which had two groups or no room in the tables"
     dropped = _total(profile, "n_events_dropped")
     if dropped:
         offered = _total(profile, "n_events")
@@ -205,7 +205,7 @@ def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
     ends = (known[int(np.argmin(known["slowdown"]))], known[int(np.argmax(known["slowdown"]))])
     shown = " to ".join(f"{row['slowdown']:.3f} (rank {row['rank']})" for row in ends)
     is_outside = job is not None and not ends[0]["slowdown"] <= job.value <= ends[1]["slowdown"]
-    why = "; the job's covers all of its time: also alone, paused, and in long waits" if is_outside else ""
+    why = "; the job's covers all of its time, even alone, paused and in long waits" if is_outside else ""
     yield "by rank", f"{shown}, of their time with co-runners{why}"
 
 
@@ -374,7 +374,7 @@ def _sizes(profile: Profile) -> RichTable | None:
 
 
 def _size(size_class: int) -> str:
-    """The sizes of a class as text."""
+    """The range of message sizes of a class as text."""
     last_class = min(int(size_class), _LARGEST_CLASS)
     if last_class <= 0:
         return "empty"

@@ -116,7 +116,7 @@ def lost_gflop(times: Sequence[JobTimes], host_gflops: float) -> float:
 
 
 def efficiency(before_host_s: float | None, after_host_s: float) -> float | None:
-    """E(P): host time lost before a policy over that lost under it (Jokanovic 2014, Eq. 2.4).
+    """E(P): host time lost before a policy, divided by that lost under it (Jokanovic 2014, Eq. 2.4).
 
     None if jobs lose no time under the policy, or the loss before is unknown.
     """
@@ -212,7 +212,7 @@ def stretched(job: PlacedJob, n_hosts: int, factor: float) -> PlacedJob:
     """
     hosts = np.unique(job.hosts)
     if not 0 <= n_hosts <= len(hosts):
-        raise DataError(f"job {job.name} has {len(hosts)} hosts: {n_hosts} of them cannot be stretched")
+        raise DataError(f"{n_hosts} hosts of job {job.name} cannot be stretched: it has {len(hosts)}")
     factors = np.where(np.isin(job.hosts, hosts[:n_hosts]), factor, 1.0)
     return replace(job, compute_factor=factors)
 
@@ -280,7 +280,7 @@ class ReplayedJobs:
         if unknown:
             if self._otherwise is not None:
                 return self._otherwise.predict(target, co_runners)
-            raise DataError(f"the programs of {unknown[0]} are not known: trace a run of it, or give a model")
+            raise DataError(f"no trace of {unknown[0]} is known: trace a run of it, or give a model")
         sets = dict.fromkeys([(kind,) for kind in kinds] + [tuple(kinds)])
         return _estimate(np.max([self._slowdowns(target.kind, one) for one in sets], axis=0))
 
@@ -295,8 +295,8 @@ class ReplayedJobs:
         sizes = [self._programs[kind].n_ranks for kind in kinds]
         if sum(sizes) > len(order):
             raise DataError(
-                f"replay: jobs of {', '.join(map(str, sizes))} ranks need {sum(sizes)} hosts, the network "
-                f"has {len(order)}: take a larger topology"
+                f"replay: jobs of {', '.join(map(str, sizes))} ranks need {sum(sizes)} hosts, but the "
+                f"network has {len(order)}: take a larger topology"
             )
         ends = np.cumsum(sizes)
         jobs = [

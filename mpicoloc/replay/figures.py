@@ -57,7 +57,7 @@ def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
         axes.set_xlabel(", ".join(flags))
         drawing.legend_below(picture, *axes.get_legend_handles_labels())
 
-    description = f"Time of each job with the others over {unit}, for each combination of {', '.join(flags)}."
+    description = f"Time of each job beside the others, relative to {unit}, by {', '.join(flags)}."
     size = (max(WIDTH, min(2 + 0.25 * len(rows), 14.0)), 3.8)
     return Figure("sweep", "Sweep", description, (*flags, "job", column), data, draw, size)
 
@@ -102,7 +102,7 @@ def contention(found: Experiment) -> Figure:
         drawing.legend_below(picture, *axes.get_legend_handles_labels())
 
     scale = "in units of T_base, its time on one switch (Jokanovic 2014, Eq. 3.1)" if is_based else "s"
-    description = f"Time of each job on the network, {scale}: by itself, and what other jobs add."
+    description = f"Time of each job on the network, {scale}: alone, and what other jobs add."
     header = ("job", "t_base_s", "t_alone_s", "t_sharing_s", "t_intra_s", "t_inter_s")
     return Figure("contention", "What jobs cost each other", description, header, rows, draw)
 
@@ -144,8 +144,8 @@ def links(found: Experiment) -> Figure:
         "; where links are many, the busiest of each block of neighbours"
     )  # fmt: skip
     description = (
-        f"Bytes that each link sends in {len(run.window_bytes)} windows of {run.window_s:.3g} s over what it "
-        f"could carry, by level from the hosts (L0) up{joined}."
+        f"Bytes that each link sends in {len(run.window_bytes)} windows of {run.window_s:.3g} s, relative to "
+        f"what it could carry, by level from the hosts (L0) up{joined}."
     )
     header = ("level", "way", "link", "begin_s", "utilisation_frac")
     size = (WIDTH + 1, 1.2 + 1.0 * len(panels))
@@ -206,8 +206,8 @@ def ranks(found: Experiment) -> Figure:
     draw = plot("lanes", blocks.first, shares, names, window_s)
     words = ", ".join(f"{job.name}: {counted(job.programs.n_ranks, 'rank')}" for job in found.jobs)
     description = (
-        f"The call in which each rank is in the simulation, ranks of all jobs below each other ({words}); "
-        f"white: it computes, or has ended its first run{blocks.words('means')}."
+        f"The call that each simulated rank is in, with the ranks of all jobs below each other ({words}); "
+        f"white: the rank computes, or has ended its first run{blocks.words('means')}."
     )
     header = ("rank", "begin_s", "call", "part_frac")
     return Figure("ranks", "What the ranks do", description, header, rows, draw, (WIDTH + 1, 4.0))

@@ -67,13 +67,13 @@ class Lanes:
             raise DataError(f"lanes: their number must be in [1, {native.RP_MAX_VL}], got {self.n}")
         if len(self.output_bytes) != self.n:
             raise DataError(
-                f"lanes: {self.n} input and {len(self.output_bytes)} output buffers: one per lane"
+                f"lanes: {self.n} input buffers, but {len(self.output_bytes)} output buffers: give as many"
             )
         if not self.low:
             rest = tuple((lane, 1) for lane in range(self.n) if lane not in {vl for vl, _ in self.high})
             object.__setattr__(self, "low", rest)
         if not 1 <= len(self.lane_of_level) <= native.RP_MAX_SL:
-            raise DataError(f"lanes: give lanes for 1 to {native.RP_MAX_SL} service levels")
+            raise DataError(f"lanes: the number of service levels must be in [1, {native.RP_MAX_SL}]")
         for lane in (*self.lane_of_level, *(vl for vl, _ in (*self.high, *self.low))):
             if not 0 <= lane < self.n:
                 raise DataError(
@@ -84,7 +84,7 @@ class Lanes:
             raise DataError(f"lanes: high limit must be in [0, {NO_LIMIT}], got {self.high_limit}")
         if self.weight_unit_bytes not in (0, 64):
             raise DataError(
-                f"lanes: weights count packets (0) or 64 bytes (64), got {self.weight_unit_bytes}"
+                f"lanes: the weight unit must be 0 (packets) or 64 (bytes), got {self.weight_unit_bytes}"
             )
 
     @property
@@ -101,8 +101,8 @@ class Lanes:
         for level, lane in enumerate(self.lane_of_level):
             if lane not in served:
                 raise DataError(
-                    f"lanes: lane {lane}, which service level {level} uses, has no weight above 0 in a "
-                    "table: its packets would wait for ever; give it one"
+                    f"lanes: lane {lane} of service level {level} has no weight above 0, so its packets "
+                    "would wait for ever: give it a weight"
                 )
 
 
@@ -114,7 +114,7 @@ def equal_lanes(n: int = 1, total_bytes: int = 65536, weights: tuple[int, ...] =
 
 
 ROUTINGS = ("d-mod-k", "s-mod-k", "random-flow", "random", "adaptive")
-"""In the order of `enum rp_routing`; ``random`` draws for each packet. Tables without sets ignore it."""
+"""Routings, ordered as `enum rp_routing`; ``random`` draws for each packet. Tables without sets ignore it."""
 
 
 @dataclass(frozen=True)
@@ -237,13 +237,13 @@ def _check(network: SimulatedNetwork) -> None:
         network.n_switches,
         network.n_hosts,
     ):
-        raise DataError("simulated network: first needs a row per host, next one per switch and host")
+        raise DataError("simulated network: first needs an entry per host, next one per switch and host")
     if network.routing not in ROUTINGS:
         raise DataError(f"routing must be one of {', '.join(ROUTINGS)}, got {network.routing!r}")
     for name in ("link_from", "link_to"):
         ends = getattr(network, name)
         if n_links == 0 or ends.min() < 0 or ends.max() >= n_nodes:
-            raise DataError(f"simulated network: {name} must be nodes in [0, {n_nodes - 1}]")
+            raise DataError(f"simulated network: the nodes in {name} must be in [0, {n_nodes - 1}]")
     _check_numbers(network)
     _check_sets(network)
     _check_begins(network)
@@ -269,7 +269,7 @@ def _check_sets(network: SimulatedNetwork) -> None:
         raise DataError("simulated network: each set of links needs a divisor >= 1")
     for links in network.sets:
         if len(links) == 0 or links.min() < 0 or links.max() >= network.n_links:
-            raise DataError("simulated network: a set of links is empty, or names one that does not exist")
+            raise DataError("simulated network: a set of links is empty, or has a link that does not exist")
     for name in ("first", "next"):
         entries = getattr(network, name)
         if entries.min() < -len(network.sets) or entries.max() >= network.n_links:
@@ -281,7 +281,7 @@ def _check_begins(network: SimulatedNetwork) -> None:
     origin = np.array([network.link_from[links[0]] for links in network.sets] + [0], dtype=np.int64)
     for links in network.sets:
         if len(set(network.link_from[links].tolist())) != 1:
-            raise DataError("simulated network: links of one set begin at different nodes")
+            raise DataError("simulated network: the links of a set begin at different nodes")
     tables = ((network.first[:, None], 0), (network.next, network.n_hosts))
     for entries, node in tables:
         begins = np.where(
@@ -293,7 +293,7 @@ def _check_begins(network: SimulatedNetwork) -> None:
         if len(wrong):
             i, dst = wrong[0]
             raise DataError(
-                f"routes: node {node + i} reaches host {dst} over a link that begins at node {begins[i, dst]}"
+                f"routes: from node {node + i} to host {dst}, the next link begins at node {begins[i, dst]}"
             )
 
 
@@ -344,8 +344,8 @@ def of_fabric(
     tree, hardware = fabric.topology, hardware or Hardware()
     if tree.n_switches * tree.n_hosts > up_down.MAX_ROUTES:
         raise DataError(
-            f"{tree} has {tree.n_switches} switches and {tree.n_hosts} hosts, more than {up_down.MAX_ROUTES} "
-            "routes: too many to simulate packets"
+            f"{tree} has {tree.n_switches} switches and {tree.n_hosts} hosts, so more than "
+            f"{up_down.MAX_ROUTES} routes: too many to simulate packets"
         )
     links = up_down.directed_links(tree)
     routes = _routes(fabric, links, failed)
@@ -386,7 +386,7 @@ def with_tables(network: SimulatedNetwork, next_link: Ints32) -> SimulatedNetwor
     loop.
     """
     if np.min(next_link) < 0:
-        raise DataError("forwarding tables: every switch needs a link to every host")
+        raise DataError("forwarding tables: every switch needs an entry for every host")
     fixed = replace(network, next=next_link, routing="d-mod-k")
     _check_arrival(fixed)
     return fixed

@@ -169,7 +169,7 @@ def _waits(found: Experiment) -> dict[str, Any]:
 
 
 def _blocked(found: Experiment) -> dict[str, Any]:
-    """Time that packets of a job waited while another job's packets were sent, or (null) none was sent."""
+    """Time that packets of a job waited while another job's packets were sent, or none (null)."""
     run = found.sharing
     names: list[str | None] = [job.name for job in run.jobs]
     waiter, sent = np.indices(run.blocked_by_s.shape)
@@ -246,7 +246,7 @@ def show(
     )
     if host_gflops is not None:
         lost = experiment.lost_gflop(result.times, host_gflops)
-        out.print(f"in which hosts of {host_gflops:g} GFLOPS compute {lost:.4g} GFLOP", highlight=False)
+        out.print(f"in which hosts of {host_gflops:g} GFLOPS could compute {lost:.4g} GFLOP", highlight=False)
     efficiency = experiment.efficiency(before_host_s, experiment.j_inter_host_s(result.times))
     if before_host_s is not None:
         words = "no time is lost with it" if efficiency is None else f"E(P) = {efficiency:.4g}"

@@ -40,7 +40,7 @@ _OF_PATTERNS, _OF_TRACES = (
     ("hosts", "bytes", "times"),
     ("algorithm", "flops", "cpu_speed", "allow_unmatched", "wall_time", "from_s", "until_s"),
 )
-"""Flags that apply only to patterns, and only to traces."""
+"""Flags that apply only to patterns, and flags that apply only to traces."""
 _CHOICE_OF_FLAG = {
     "algorithm": "algorithms",
     "flops": "flops_per_s",
@@ -82,7 +82,7 @@ class Scene:
 
 
 def scene_of(args: argparse.Namespace, read: Read = sources.read) -> Scene:
-    """The scene of the flags; `read` reads a trace."""
+    """The scene that the flags describe; `read` reads a trace."""
     n_jobs = count_jobs(args)
     fabric = _fabric(args)
     hardware = _hardware(args, n_jobs)
@@ -102,7 +102,7 @@ def check(args: argparse.Namespace) -> None:
     _choices(args)
     for choice in _placement_choices(args, fabric, n_jobs):
         if choice.name != AS_RUN and choice.contents is None:
-            # A job of one rank shows errors that do not depend on the job's size.
+            # Try a job of one rank: it reveals errors that do not depend on the job's size.
             placements.by_name(choice.name, fabric.topology, 1, np.random.default_rng(0))
     _stretches(args, n_jobs)
     for path in args.files:
@@ -110,7 +110,7 @@ def check(args: argparse.Namespace) -> None:
 
 
 def count_jobs(args: argparse.Namespace) -> int:
-    """Number of jobs in the flags.
+    """Number of jobs that the flags name.
 
     Raises `UsageError` if there are none, or both profiles and a pattern.
     """
@@ -184,7 +184,7 @@ def _placement_choices(args: argparse.Namespace, fabric: Fabric, n: int) -> list
     for name in given or [None]:
         named = files.placements_of(name, fabric)
         if len(named) > 1:
-            raise UsageError(f"--placement {name}: give one placement for each job")
+            raise UsageError(f"--placement {name} names several placements: give one for each job")
         choices += named
     if not given and not args.files and choices[0].name == AS_RUN:
         choices = [PlacementChoice(f"F{fabric.topology.leaf_hosts}")]
@@ -278,10 +278,10 @@ def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
     for flag, named in (("--lane", used), ("--high", high)):
         if max(named, default=0) >= n:
             raise UsageError(
-                f"{flag} {_words(named)}: with {n} lanes give lanes 0 to {n - 1}, or more --lanes"
+                f"{flag} {_words(named)}: the {n} lanes are 0 to {n - 1}: give one of them, or more --lanes"
             )
     if n > native.RP_MAX_VL:
-        raise UsageError(f"{n} lanes by --lane and --weights: give at most {native.RP_MAX_VL}")
+        raise UsageError(f"--lane and --weights need {n} lanes: give at most {native.RP_MAX_VL}")
     if weights and len(weights) != n:
         raise UsageError(
             f"--weights {_words(weights)}: {counted(len(weights), 'weight')} for {counted(n, 'lane')}: "
@@ -297,7 +297,7 @@ def _with_high(args: argparse.Namespace, lanes: Lanes) -> Lanes:
     """The lanes with those of `--high` moved to the table of high priority, with their weights."""
     limit = args.high_limit
     if limit is not None and not args.high:
-        raise UsageError(f"--high-limit {limit} applies to lanes of high priority: add --high LANES")
+        raise UsageError(f"--high-limit {limit} applies only to lanes of high priority: add --high LANES")
     high = tuple(row for row in lanes.low if row[0] in args.high)
     low = tuple(row for row in lanes.low if row[0] not in args.high)
     if not high:
@@ -338,7 +338,7 @@ def _network(args: argparse.Namespace, fabric: Fabric, hardware: Hardware) -> Si
     is_changed = {"routing": args.routing != "d-mod-k", "failed": args.failed, "slimming": args.slimming}
     for flag, value in is_changed.items():
         if value:
-            raise UsageError(f"--{flag} changes the routes, which --tables gives: leave one of them out")
+            raise UsageError(f"--{flag} and --tables both determine the routes: leave one of them out")
     next_nodes = files.next_nodes_of(args.tables, args.topology, fabric)
     return with_next_nodes(of_fabric(fabric, args.routing, hardware), next_nodes)
 

@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Settings:
-    """Rules that turn messages into packets, and the choice of records.
+    """Rules that turn messages into packets, and the choice of results to record.
 
     Parameters
     ----------
@@ -224,17 +224,17 @@ def explain(result: Any, jobs: Sequence[Job], network: SimulatedNetwork) -> Mpic
     if result.status == native.RP_E_PROGRAM_DEADLOCK:
         return DataError(
             f"{_job(reports, jobs)}: {result.n_reports} ranks wait for ever {when}: {_cycle(reports)}: is "
-            "the trace complete, or the eager limit smaller than the program relies on?"
+            "the trace incomplete, or is the eager limit smaller than the program relies on?"
         )
     if result.status == native.RP_E_NETWORK_DEADLOCK:
         links = [network.link_name(result.cycle[i]) for i in range(result.n_cycle)]
         return DataError(
-            f"network deadlock {when}: packets wait for each other's buffers around {'; '.join(links[:8])}"
+            f"network deadlock {when}: packets wait in a circle for the buffers of {'; '.join(links[:8])}"
             f"{' ...' if len(links) > 8 else ''}: use routes without cycles"
         )
     if result.status == native.RP_E_ROUTE:
         return DataError(
-            f"routes: a packet came {when} to a switch whose table leads nowhere or in a circle: "
+            f"routes: {when}, a packet reached a switch whose table leads nowhere or in a circle: "
             "correct the tables"
         )
     report = reports[0]
@@ -363,8 +363,8 @@ def _check_settings(network: SimulatedNetwork, settings: Settings) -> None:
         for lane, n_bytes in enumerate(getattr(network.lanes, f"{side}_bytes")):
             if not settings.mtu_bytes <= n_bytes < 1 << 31:
                 raise UsageError(
-                    f"the {side} buffer of lane {lane} has {n_bytes} bytes, and a packet "
-                    f"{settings.mtu_bytes}, which would never pass: give the lane more buffer, or a smaller "
+                    f"the {side} buffer of lane {lane} has {n_bytes} bytes, but a packet "
+                    f"{settings.mtu_bytes}, so it would never pass: give the lane more buffer, or a smaller "
                     "MTU"
                 )
 
@@ -376,21 +376,21 @@ def _check_jobs(network: SimulatedNetwork, jobs: Sequence[Job]) -> None:
         hosts, programs = np.asarray(job.host_of_rank), np.asarray(job.program_of_rank)
         if hosts.shape != programs.shape or hosts.ndim != 1 or not len(hosts):
             raise DataError(
-                f"job {job.name}: {hosts.shape} hosts and {programs.shape} programs: one per rank"
+                f"job {job.name}: hosts {hosts.shape} and programs {programs.shape}: give one each per rank"
             )
         if hosts.min() < 0 or hosts.max() >= network.n_hosts:
             rank = int(np.argmax((hosts < 0) | (hosts >= network.n_hosts)))
             raise DataError(
-                f"job {job.name}: rank {rank} is on host {hosts[rank]}, the network has hosts 0 to "
+                f"job {job.name}: rank {rank} is on host {hosts[rank]}, but the network has hosts 0 to "
                 f"{network.n_hosts - 1}: give another placement or a larger topology"
             )
         if programs.min() < 0 or programs.max() >= len(job.programs):
             raise DataError(f"job {job.name}: program numbers must be in [0, {len(job.programs) - 1}]")
         for program in job.programs:
             if program.dtype != native.OP or program.ndim != 1:
-                raise DataError(f"job {job.name}: a program is not a row of operations (native.OP)")
+                raise DataError(f"job {job.name}: a program is not a one-dimensional array of native.OP")
         if not 0 <= job.service_level < len(network.lanes.lane_of_level):
-            raise DataError(f"job {job.name}: no lane for service level {job.service_level}")
+            raise DataError(f"job {job.name}: service level {job.service_level} has no lane")
         factors = job.compute_factor_of_rank
         if factors is not None and not (
             np.shape(factors) == hosts.shape and np.isfinite(factors).all() and np.min(factors) >= 0

@@ -173,7 +173,7 @@ def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
 
 
 class SimulatedCalls(Recording):
-    """Calls of all jobs of a run with marks; ranks are numbered through, job after job.
+    """Calls of all jobs of a run with marks; ranks are numbered consecutively, job after job.
 
     Raises
     ------
@@ -211,7 +211,7 @@ class SimulatedCalls(Recording):
         yield Calls(own.begin_ns, own.end_ns, own.bytes, own.peer, own.call)
 
     def _ends(self) -> tuple[Side, Side]:
-        """Sends, and receives at the calls that completed them, if the program names the partner."""
+        """Ends of messages whose partner the program names; receives are at the calls that completed them."""
         own = self._parts
         sends = np.flatnonzero(np.isin(own.kind, _SENDS) & (own.peer >= 0))
         is_known = own.peer[self._posts] >= 0

@@ -62,7 +62,7 @@ def _latency_s(text: str) -> float:
 def _speedup(text: str) -> float:
     speedup = arguments.positive(text)
     if speedup < 1:
-        raise argparse.ArgumentTypeError(f"must be at least 1, the rate of a link, got {text}")
+        raise argparse.ArgumentTypeError(f"must be at least 1 (the rate of a link), got {text}")
     return speedup
 
 
@@ -135,7 +135,7 @@ def _add_tuning(parser: argparse.ArgumentParser) -> None:
     add(
         "--wall-time",
         action="store_true",
-        help="let computation take the recorded wall time, also where ranks waited for a processor: for "
+        help="let computation take the recorded wall time, even where ranks waited for a processor: for "
         "programs that sleep or wait for files",
     )
     add(
@@ -249,8 +249,8 @@ def _add_hardware(parser: argparse.ArgumentParser) -> None:
         type=mtu,
         metavar="BYTES",
         default=256,
-        help="bytes of a packet that a switch must have before it forwards the packet; --mtu: store and "
-        "forward (256)",
+        help="bytes of a packet that a switch must have before it forwards the packet; as many as --mtu: "
+        "store and forward (256)",
     )
     add(
         "--buffer",
@@ -417,8 +417,8 @@ def read(path: str) -> tuple[list[tuple[str, int]], float]:
         raise UsageError(f"--against {path} cannot be read: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise UsageError(
-            f"--against {path} is not an output of mpicoloc replay --json: give what it printed under the "
-            "other policy"
+            f"--against {path} is not the output of `mpicoloc replay --json`: give what it printed under "
+            "the other policy"
         ) from None
 
 
@@ -426,7 +426,7 @@ def _check_alike(path: str, before: Sequence[tuple[str, int]], jobs: Sequence[Pl
     now = [(job.name, job.n_hosts) for job in jobs]
     if sorted(now) != sorted(before):
         raise UsageError(
-            f"--against {path} is of jobs {_words(before)}, and these are {_words(now)}: give a "
+            f"--against {path} has the jobs {_words(before)}, but this replay has {_words(now)}: give a "
             "result of the same jobs on as many hosts"
         )
 
@@ -448,14 +448,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--window-s",
         type=arguments.positive,
         metavar="S",
-        help="window length for link loads (default: so that there are at most 256 windows)",
+        help="window length for link loads (default: long enough for at most 256 windows)",
     )
     arguments.add_figures(parser, "contention, links over time and ranks")
     parser.add_argument("--no-base", action="store_true", help="leave out the runs on one switch")
     parser.add_argument(
         "--against",
         metavar="FILE",
-        help="output of --json under another policy, for E(P): how much less time is lost",
+        help="output of --json under another policy, for E(P): the time lost there over the time lost here",
     )
     parser.add_argument(
         "--host-gflops",
@@ -466,7 +466,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     sweep.add_arguments(
         parser,
-        "replay with each of these values of a flag, as --sweep slimming 1 2 4; several: every "
+        "replay with each of these values of a flag, as --sweep slimming 1 2 4; several --sweep: every "
         "combination. jobs one.h5,two.h5 names profiles; the value none leaves the flag out. Rows are saved "
         "in --out, and saved combinations are not run again. Uses all cores, or the ranks of mpirun",
     )

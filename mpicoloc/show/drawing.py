@@ -30,7 +30,7 @@ SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c
 ON_ANY_PAPER = (
     "#1f88c7", "#ebaa18", "#11b083", "#d382b0", "#6bbeee", "#e16a17", "#9e9e52", "#8d8d95"
 )  # fmt: skip
-"""The same for raster images, whose colours cannot change with the page: visible on light and dark."""
+"""Colours for raster images, which cannot adapt to the page: visible on light and dark backgrounds."""
 HATCHES = ("", "////", "....", "xxxx")
 """Hatches that distinguish series once all colours are used."""
 
@@ -78,7 +78,7 @@ def png(figure: Figure) -> bytes:
 def _saved(figure: Figure, format_: str, titled: bool, **how: Any) -> bytes:
     out = io.BytesIO()
     with matplotlib.rc_context({**STYLE, "svg.hashsalt": figure.name}), warnings.catch_warnings():
-        # Silence warnings of letters that the font lacks, and of a damaged profile's huge numbers.
+        # Silence warnings about letters that the font lacks, and about huge numbers of a damaged profile.
         warnings.filterwarnings("ignore", "Glyph |constrained_layout not applied")
         picture = Picture(figsize=figure.size, layout="constrained", facecolor=PAPER)
         figure.draw(picture)
@@ -332,7 +332,7 @@ LEAST_SEEN = 0.005
 MANY_POINTS = 32
 """Most ranks whose intervals are drawn as bars; more become a band."""
 MIN_RATIO = 2.0
-"""Least ratio between the ends of a colour scale, so that almost equal values look alike."""
+"""Minimum ratio between the ends of a colour scale, so that almost equal values look alike."""
 
 
 def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
@@ -490,7 +490,7 @@ def _rank_axis(axes: Axes, edges: Any) -> None:
 
 
 def heat(picture: Picture, values: Any, labels: Sequence[str], what: str) -> None:
-    """Bytes from each party (row) to each (column), on a logarithmic scale; cells without bytes are empty."""
+    """Bytes from each group (row) to each group (column), logarithmic; cells without bytes are empty."""
     picture.set_layout_engine("compressed")  # "constrained" cuts off the labels of a square plot
     axes = picture.subplots()
     shown = np.ma.masked_less_equal(values, 0)

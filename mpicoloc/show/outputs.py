@@ -23,7 +23,7 @@ def check(out: str, inputs: Sequence[str], *, flag: str = "--out", is_folder: bo
     Raises `UsageError` otherwise.
     """
     if out in ("", "-"):
-        raise UsageError(f"{flag} {out!r} is not the name of a file: give one, or /dev/stdout")
+        raise UsageError(f"{flag} {out!r} is not a file name: give a file name, or /dev/stdout")
     for path in inputs:
         if os.path.exists(out) and os.path.exists(path) and os.path.samefile(out, path):
             raise UsageError(f"{flag} {out} is an input of the command: give another name")

@@ -148,7 +148,7 @@ class _Output(Console):
 
 
 class _Trimmed:
-    """A pipe or file from which the blanks are removed with which rich pads its lines."""
+    """A pipe or file whose lines end without the blanks with which rich pads them."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -227,14 +227,14 @@ def word_columns(header: Iterable[str]) -> list[Column]:
 
 
 def interval(found: Estimate, form: str = ".3f") -> str:
-    """The ends of an estimate's interval; ``-`` if there is no interval, or only from rounding."""
+    """The ends of an estimate's interval; ``-`` if there is no interval, or only one from rounding."""
     return ends(found.low, found.high, form) or "-"
 
 
 def interval_notes(slowdowns: Iterable[Estimate]) -> list[str]:
     """A note that explains ``-``, if a predicted slowdown has no interval."""
     has_all = all(ends(found.low, found.high) for found in slowdowns)
-    return [] if has_all else ["-: alone, or no low and high ends in the file"]
+    return [] if has_all else ["-: the job is alone, or the file has no low and high ends"]
 
 
 def with_interval(found: Estimate, form: str) -> str:

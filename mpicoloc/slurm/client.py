@@ -70,7 +70,9 @@ def _run_once(command: Sequence[str], env: Mapping[str, str], limit_s: float, er
             stdin=subprocess.DEVNULL, env=env,
         )  # fmt: skip
     except FileNotFoundError:
-        raise EnvironmentFault(f"no {command[0]} here: run this where Slurm's programs are") from None
+        raise EnvironmentFault(
+            f"{command[0]} is not installed here: run this on a machine with Slurm's commands"
+        ) from None
     except subprocess.TimeoutExpired:
         raise _controller_away(f"no answer in {limit_s:g} s") from None
     if done.returncode == 0:
@@ -105,7 +107,7 @@ _CONDITIONS = (
     *("dependency", "excluded_nodes", "resv_name", "features", "licenses", "tres_per_node", "tres_per_job"),
     *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
-"""Fields of conditions beyond nodes and processors. Arrays count: changing one task changes all tasks."""
+"""Fields with conditions beyond nodes and processors; also of arrays, as changing a task changes all."""
 _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 
@@ -119,7 +121,7 @@ def snapshot(clock: Callable[[], float] = time.time, pauses_s: Sequence[float] =
     jobs = _read_json("squeue", "jobs", pauses_s)
     nodes = _read_json("sinfo", "nodes", pauses_s)
     if isinstance(nodes, dict) and "nodes" not in nodes:
-        # sinfo aggregates nodes from Slurm 23.02 on, so ask scontrol, which lists each node.
+        # Since Slurm 23.02, sinfo groups nodes together, so ask scontrol, which lists each node.
         nodes = _read_json("scontrol", "nodes", pauses_s, "show", "nodes")
     queues = partitions(run_program(["scontrol", "--oneliner", "show", "partitions"], pauses_s))
     return parsed(jobs, nodes, clock(), queues, has_memory=shares_out_memory(settings(pauses_s)))
@@ -178,7 +180,7 @@ def parsed(
         return Snapshot(now_s, found, tuple(_node(row) for row in _rows(nodes, "nodes")), queues)
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DataError(
-            f"Slurm's answer is not understood ({type(error).__name__}: {error}): "
+            f"Slurm's answer cannot be parsed ({type(error).__name__}: {error}): "
             "mpicoloc is tested with Slurm 22.05, 24.11 and 26.05"
         ) from None
 
@@ -251,7 +253,7 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
 
 
 def _can_have_more(row: Mapping[str, Any], n_nodes: int) -> bool:
-    """Whether its user lets the job have more nodes than it needs.
+    """Whether the user lets the job have more nodes than it needs.
 
     Slurm 26.05 sets a largest number for jobs whose users name none.
     """
@@ -362,7 +364,7 @@ def parse_start(answer: str, job: int, uid: int) -> Start:
         comment = rest[:COMMENT_WIDTH].strip().removeprefix(b"(null)")  # squeue's text for no comment
         with contextlib.suppress(ValueError):
             return _start(row, None if len(comment) == COMMENT_WIDTH else os.fsdecode(comment))
-    raise EnvironmentFault(f"slurmctld has no job {job} of user {uid}: nothing is signed")
+    raise EnvironmentFault(f"slurmctld knows no job {job} of user {uid}, so nothing is signed")
 
 
 def _start(row: Mapping[str, str], comment: str | None) -> Start:
@@ -370,7 +372,7 @@ def _start(row: Mapping[str, str], comment: str | None) -> Start:
     if row["ArrayTaskID"].isdecimal():
         address = f"{row['ArrayJobID']}_{row['ArrayTaskID']}"
     elif row["ArrayTaskID"] != "N/A":
-        raise ValueError(f"tasks {row['ArrayTaskID']} of an array are more than one job")
+        raise ValueError(f"tasks {row['ArrayTaskID']} of a job array are several jobs")
     elif row["HetJobID"].isdecimal() and int(row["HetJobID"]):
         address = f"{row['HetJobID']}+{row['HetJobOffset']}"
     is_running = row["StateCompact"] in ("R", "S")

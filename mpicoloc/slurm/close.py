@@ -54,8 +54,8 @@ def check_pattern(pattern: str) -> None:
     """Raise a UsageError if all steps of a job would share a path, because the pattern lacks the step."""
     if "%s" not in _split(pattern):
         raise UsageError(
-            f"--out {pattern!r} has no %s, the step: nothing is signed, as one file cannot be the profile of "
-            "each step. Put %s into it, as in '%j.%s.h5'"
+            f"--out {pattern!r} has no %s (the step), so all steps would share one file: nothing is signed. "
+            "Put %s into it, as in '%j.%s.h5'"
         )
 
 
@@ -112,9 +112,9 @@ def sign(
 
     def check(job: str, user: str) -> None:
         if job != str(start.job):
-            raise DataError(f"{path} is of job {_short(job)}, not {start.job}: it is not signed")
+            raise DataError(f"{path} is from job {_short(job)}, not from {start.job}: it is not signed")
         if user not in names:
-            raise DataError(f"{path} is of user {_short(user)}, not {start.uid}: it is not signed")
+            raise DataError(f"{path} is from user {_short(user)}, not from {start.uid}: it is not signed")
 
     content = signature.signed(
         path, content, key, now_unix_s, uid=start.uid, check=check, memory_bytes=MEMORY_BYTES
@@ -124,7 +124,7 @@ def sign(
 
 
 def _was_signed_for_earlier_start(path: str, name: str, spool: str, start: Start) -> bool:
-    """Whether the profile was signed for an earlier start, by file times: Slurm's are too coarse."""
+    """Whether the profile was signed for an earlier start, by file times, as Slurm's are too coarse."""
     of_step = name.removeprefix(start.stem)
     same = re.compile(rf"{start.job}\.\d+{re.escape(of_step)}")
     with contextlib.suppress(OSError):
@@ -264,7 +264,7 @@ _PRICE = '{"mpicoloc":'
 
 @dataclass(frozen=True)
 class ProfilePrice:
-    """Price by one profile; None where not measured. `slowdown` holds value, low and high."""
+    """Price by one profile; None: not measured. `slowdown` holds value, low and high."""
 
     runtime_su: float | None
     fair_su: float | None
@@ -302,7 +302,7 @@ def _version(path: str) -> str:
 
 
 def _read(paths: Sequence[str], start: Start) -> Iterator[tuple[str, ProfilePrice]]:
-    """Prices by those files that are valid profiles: read in one process, or one by one if some are not."""
+    """Prices by those files that are valid profiles; read in one process, or one by one after an error."""
     found = read_signed(paths, start)
     if len(found) == len(paths):
         yield from zip(paths, map(price_of_profile, found), strict=True)
@@ -364,8 +364,8 @@ def write_admin_comment(start: Start, price: dict[str, Any]) -> bool:
         return False
     if start.admin_comment is None:
         raise DataError(
-            f"the AdminComment of job {start.job} has {client.COMMENT_WIDTH} bytes or more: "
-            "it stays as it is, without the price"
+            f"the AdminComment of job {start.job} has {client.COMMENT_WIDTH} bytes or more, "
+            "so the price is not added"
         )
     comment = with_price(start.admin_comment, json.dumps({"mpicoloc": price}, separators=(",", ":")))
     if comment == start.admin_comment:
@@ -406,14 +406,16 @@ def close_job(
             code = error.exit_code
         folder = os.path.dirname(profile_path(out, start, step)) or "."
         if not os.path.isdir(folder):
-            messages.trouble(f"no folder {folder}, so step {start.job}.{step} has no profile: create it")
+            messages.trouble(
+                f"there is no folder {folder}, so step {start.job}.{step} has no profile: create it"
+            )
     elif not start.is_running:
         code = print_results(records.settle_job(spool, start, key, time.time()))
         if code == 0:
             records.unmark_job(spool, start.job)
     sweep_spool(spool, time.time())
     if not start.is_running and not wait_for_writers(start, shm_dir):
-        messages.trouble(f"job {start.job}: its profile is still being written, so it may not be signed")
+        messages.trouble(f"job {start.job}: its profile is still being written, so it might stay unsigned")
     code = max(code, print_results(_sign(start, key, out, spool)))
     _price(spool, start)
     return code

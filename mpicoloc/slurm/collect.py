@@ -33,7 +33,7 @@ from mpicoloc.slurm import records
 from mpicoloc.slurm.records import SKEW_S, Sealed
 
 PROFILE, RECORD = ".h5", ".json"
-BY_HAND = "charge it with `mpicoloc ledger charge`, and move its files out of the spool"
+BY_HAND = "charge the step with `mpicoloc ledger charge`, and move its files out of the spool"
 Result = dict[str, Any]
 _WAITS, _KNOWN = "waits", "known"
 _NEW = ("charged", "would be charged")
@@ -207,7 +207,7 @@ class ChargedJob:
         return {}, {}, round(record.cpu_s - own_cpu_s, 3)
 
     def _by_hand_cpu_s(self, script: StepRecord) -> dict[str, float]:
-        """CPU seconds charged by hand for runs in a script; at most the script's after a run's start."""
+        """CPU seconds charged by hand for runs in a script; each at most the script's after its start."""
         end_s = script.step_start_unix_s + script.ran_s
         return {
             str(paid.transaction): round(
@@ -357,12 +357,14 @@ def _record_of(step: Step, key: signature.Key) -> Sealed:
     """
     found = records.read_record(step.record)
     if found is None:
-        raise Refused(f"Slurm's record of its step, {step.record}, does not exist: {BY_HAND}")
+        raise Refused(f"the Slurm record of this step, {step.record}, does not exist: {BY_HAND}")
     reason = found.reason(key)
     if reason:
         raise Refused(reason)
     if found.record.profile != step.stem + PROFILE:
-        raise Refused(f"{step.record} is the record of {printable(found.record.profile)}: {BY_HAND}")
+        raise Refused(
+            f"{step.record} is the record of another profile, {printable(found.record.profile)}: {BY_HAND}"
+        )
     return found
 
 
@@ -421,13 +423,13 @@ def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) ->
     late_s = job.start_unix_s - record.step_start_unix_s
     if job.start_unix_s and not -SKEW_S <= late_s <= record.ran_s + SKEW_S:
         raise Refused(
-            f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} s: "
-            "it is from another run"
+            f"it began {late_s:+.0f} s after the start of step {record.name}, which ran {record.ran_s:.0f} "
+            "s, so it is from another run"
         )
     for before in bill_ledger.standing(ledger, digests=[taken.digest]):
         run, number = before.facts.get("run", record.run), before.posting.transaction
         if run != record.run:
-            raise Refused(f"it was charged for run {run}, as transaction {number}: one is a copy")
+            raise Refused(f"it was charged for run {run}, as transaction {number}: one profile is a copy")
 
 
 def _charge_by(
@@ -482,7 +484,7 @@ def _check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
         is_new = paid.start_unix_s and record.is_script and not is_same_run(paid, step)
         if is_paid(paid, step) and not is_new:
             raise Refused(
-                f"step {record.name} was charged by hand as transaction {paid.transaction}: refund that, or "
+                f"step {record.name} was charged by hand as transaction {paid.transaction}: refund it, or "
                 "move the step's files out of the spool"
             )
 

@@ -223,7 +223,7 @@ class ProfileHistory:
                 self._uids[user] = pwd.getpwnam(user).pw_uid
         if owner in (0, os.geteuid(), self._uids.get(user, 0)):
             return True
-        message = f"{printable(path)} is of a job of {user}, but the file belongs to user {owner}"
+        message = f"{printable(path)} is from a job of {user}, but the file belongs to user {owner}"
         self.notes.setdefault("owner", f"{message}: such profiles are not used")
         return False
 
@@ -267,7 +267,7 @@ class ProfileHistory:
         self.notes.setdefault("impossible", f"{printable(path)} has impossible {wrong}: {so}")
 
     def _note_machine(self, other: Machine | None) -> None:
-        message = f"profiles in {self.folder} are of {other}, and the model is of {self.machine}"
+        message = f"profiles in {self.folder} are from {other}, but the model is from {self.machine}"
         self.notes.setdefault(
             "machine", f"{message}: jobs with such profiles are not paired; fit a model here"
         )

@@ -124,7 +124,7 @@ def _read(
         values = json.loads(content) if len(content) <= max_bytes else {}
         version = values["schema_version"]
         if version != VERSION:
-            raise DataError(f"{path} has version {version!r}, this mpicoloc reads {VERSION}: use a newer one")
+            raise DataError(f"{path} has version {version!r}, but this mpicoloc reads {VERSION}: upgrade")
         return make(values)
     except FileNotFoundError:
         return None
@@ -187,7 +187,7 @@ class Sealed:
     code: str
 
     def reason(self, key: Key) -> str:
-        """Why the record is not as the holder of `key` wrote it; empty if it is."""
+        """The reason to doubt that the holder of `key` wrote the record; empty if there is none."""
         # Compare in constant time: the timing must not reveal how many bytes of a forged code are right.
         if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
             return ""
@@ -275,7 +275,7 @@ def record_ended_step(
     `DataError` if Slurm's answer is not understood, as from another version of Slurm.
     """
     if not STEP.fullmatch(step):
-        raise UsageError(f"step {step!r}: give its number, batch or interactive")
+        raise UsageError(f"step {step!r} is not valid: give its number, batch or interactive")
     notes = [note for note in read_notes(spool, start) if note.step == step]
     name = start.name(step)
     written = None
@@ -440,13 +440,13 @@ def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:
 
 def _not_understood(start: Start, step: str, error: Exception) -> DataError:
     return DataError(
-        f"Slurm's answer about step {start.job}.{step} is not understood "
+        f"Slurm's answer about step {start.job}.{step} cannot be parsed "
         f"({type(error).__name__}: {error}): mpicoloc is tested with squeue and scontrol of Slurm 22.05"
     )
 
 
 _ENDED_STATES = ("CD", "F", "CA", "TO", "NF", "PR", "OOM", "BF", "DL")
-"""States of jobs whose epilogs have ended, too."""
+"""States of jobs that have ended, including their epilogs."""
 
 
 def settle_job(
@@ -485,7 +485,7 @@ def _write_allocation(spool: str, start: Start, key: signature.Key) -> Iterator[
         return
     user, ended = client.user_name(start.uid), start.fields["EndTime"]
     if not ended.isdecimal():
-        raise DataError(f"Slurm has no end time of job {start.job} ({ended!r}): no record is written")
+        raise DataError(f"Slurm gives no end time of job {start.job} ({ended!r}), so no record is written")
     record = parse_step(start, ALLOCATION, "", user, float(ended))
     made = write_record(spool, start.name(ALLOCATION), record, key)
     yield from [made] if made else []
@@ -577,8 +577,8 @@ def _jobs_without_script() -> dict[int, tuple[int, str]]:
 
 def _forgotten_job(spool: str, job: int) -> str:
     return (
-        f"no record of job {job} itself, which had no script, as Slurm no longer has it: only its steps are "
-        f"charged. See `sacct -D -j {job} -o JobID,Submit,Start,End,NCPUS,Account` for what it had, and "
+        f"Slurm has forgotten job {job}, which had no script: only its steps have records and are charged. "
+        f"See `sacct -D -j {job} -o JobID,Submit,Start,End,NCPUS,Account` for what the job had, and "
         f"remove {mark_path(spool, job)}"
     )
 
@@ -696,8 +696,8 @@ def _first_start(spool: str, start: Start, notes: Sequence[StepNote], key: signa
 def _forgotten_step(note: StepNote) -> str:
     begun, ended = (_time(time_s) for time_s in (note.begun_unix_s, note.ended_unix_s))
     return (
-        f"no record of step {note.name} of user {note.uid}, {note.n_cpus_here} CPUs on its first node of "
-        f"{note.n_nodes}, from {begun} to {ended}: Slurm has forgotten its job; look it up with "
+        f"no record of step {note.name} of user {note.uid} ({note.n_cpus_here} CPUs on the first of "
+        f"{note.n_nodes} nodes, from {begun} to {ended}): Slurm has forgotten its job; look it up with "
         f"`SLURM_TIME_FORMAT=%s sacct -D -j {note.job} -o JobID,Submit,End,Account`, and pass the values to "
         f"`mpicoloc slurm settle --job --submitted --ended --account`; or remove {note.path}"
     )

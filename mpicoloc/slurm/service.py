@@ -38,7 +38,7 @@ from mpicoloc.slurm.job_history import Kind, ProfileHistory
 MeasuredPairs: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
 """Slowdowns of each kind of job beside each other kind (`ProfileHistory.measured_pairs`)."""
 EXCLUDED_S = 600.0
-"""Time for which the service leaves a job alone after Slurm refused to change it, s."""
+"""Time for which the service does not touch a job after Slurm refused to change it, s."""
 FORBIDDEN_SLOWDOWN = 1e9
 """Slowdown of two leaders: so large that no plan pairs them, because each has nodes of its own."""
 SNAPSHOT_AGE_MAX_S = 1.0
@@ -77,7 +77,7 @@ def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
     if other is None:
         return []
     return [
-        f"node {other.name} has {counted(other.n_cpus, 'CPU')}, and the model is of {machine}: "
+        f"node {other.name} has {counted(other.n_cpus, 'CPU')}, but the model is from {machine}: "
         "fit a model to jobs that ran on such nodes"
     ]
 
@@ -177,7 +177,7 @@ def _expected_slowdowns(
     how: ServiceSettings,
     measured: MeasuredPairs,
 ) -> tuple[Floats, Floats]:
-    """Expected slowdown of each job beside each other, and its upper end (`production`)."""
+    """Expected slowdown of each job beside each other job, and its upper end (`production`)."""
     # Predict per kind, because jobs of a kind have the same features and a queue has few kinds.
     of_kind = {job.kind: features[job.id] for job in reversed(jobs)}
     place = {kind: i for i, kind in enumerate(of_kind)}
@@ -381,7 +381,7 @@ def release_jobs(
     ]
     if refused := [str(job) for _, job in given if job is not None]:
         raise EnvironmentFault(
-            f"jobs {', '.join(refused)} are not released: run this as Slurm's administrator"
+            f"jobs {', '.join(refused)} cannot be released: run this as Slurm's administrator"
         )
     return [action for action, _ in given]
 
@@ -405,8 +405,8 @@ def configuration_advice(
     given = [settings.get(name, "") for name in ("DefMemPerCPU", "DefMemPerNode")]
     if "GANG" in settings.get("PreemptMode", "").upper():
         found.append(
-            f"PreemptMode={settings['PreemptMode']}: jobs that share a node are suspended by turns "
-            "instead of running beside each other; set PreemptMode=OFF"
+            f"PreemptMode={settings['PreemptMode']}: jobs that share a node are suspended in turn "
+            "instead of running side by side; set PreemptMode=OFF"
         )
     selected = settings.get("SelectTypeParameters", "")
     if client.shares_out_memory(settings) and all(text in ("", "0", "UNLIMITED") for text in given):
@@ -418,7 +418,7 @@ def configuration_advice(
 
 
 def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
-    """A warning if most waiting jobs have a foreign AdminComment, because the service leaves them alone."""
+    """A warning if most waiting jobs have a foreign AdminComment, as the service does not touch these."""
     waiting = [job for job in now.jobs if job.state == PENDING and job.partition == partitions.alone]
     texts = Counter(job.admin_comment for job in waiting if not sharing_plan.is_free(job))
     if 2 * texts.total() <= len(waiting):
@@ -426,7 +426,7 @@ def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) 
     (most, _), *_ = texts.most_common(1)
     return [
         f"{texts.total()} of {len(waiting)} jobs that wait in {partitions.alone} have an AdminComment not "
-        f"from mpicoloc ({most[:40]!r}) and are left alone: write it elsewhere (Comment, --wckey)"
+        f"from mpicoloc ({most[:40]!r}), so they are not paired: write it elsewhere (Comment, --wckey)"
     ]
 
 
@@ -441,7 +441,7 @@ def _missing_partitions(now: Snapshot, partitions: sharing_plan.Partitions) -> l
 
 @dataclass
 class LoopState:
-    """State of earlier rounds: actions announced already, and jobs to leave alone for a while."""
+    """State of earlier rounds: actions announced already, and jobs not to touch for a while."""
 
     announced: set[tuple[str, int, tuple[str, ...]]] = field(default_factory=set)
     excluded_until_s: dict[int, float] = field(default_factory=dict)
@@ -552,8 +552,8 @@ def hold_lock(partitions: Partitions) -> Iterator[None]:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise EnvironmentFault(
-                    f"another `mpicoloc pair --watch` steers {partitions.alone} and {partitions.shared} "
-                    f"({path} is locked): end it first, or use --dry-run"
+                    f"another `mpicoloc pair --watch` manages {partitions.alone} and {partitions.shared} "
+                    f"({path} is locked): stop it first, or use --dry-run"
                 ) from None
             _HELD.append(file)
             stack.callback(_HELD.remove, file)
@@ -573,9 +573,11 @@ def service_settings(partitions: Partitions, rules: Rules, model_path: str | Non
     if rules.policy == "blossom":
         blossom.library()  # report a missing library at start, not when two jobs wait
     if rules.policy == "di":
-        raise UsageError("--policy di needs an intensity of each job, which Slurm lacks: use another policy")
+        raise UsageError(
+            "--policy di needs an intensity of each job, which Slurm does not give: use another policy"
+        )
     if rules.n_per_node != 2:
-        raise UsageError(f"--watch makes pairs, but --per-node is {rules.n_per_node}: leave it out")
+        raise UsageError(f"--watch makes pairs, but --per-node is {rules.n_per_node}: leave out --per-node")
     return ServiceSettings(partitions, rules, None if model_path is None else model_file.read(model_path))
 
 

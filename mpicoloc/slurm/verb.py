@@ -98,7 +98,7 @@ def _add_closing(actions: Any) -> None:
         actions,
         "settle",
         _settle,
-        "write missing records of steps and jobs, whose node died or which slurmctld missed",
+        "write records that are missing because a node died or slurmctld did not answer",
     )
     settle.add_argument("--spool", metavar="DIR", required=True, help="folder of the signed profiles")
     settle.add_argument(
@@ -191,7 +191,7 @@ def _down(args: argparse.Namespace) -> int:
     from mpicoloc.lab import slurm_cluster
 
     if not slurm_cluster.stop(args.name):
-        messages.note(f"no Slurm lab {args.name!r} is up, so there is nothing to end")
+        messages.note(f"no Slurm lab {args.name!r} is running, so there is nothing to stop")
     return 0
 
 
@@ -218,13 +218,13 @@ def _settle(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import client, close, records
 
     if not os.path.isdir(args.spool):
-        raise EnvironmentFault(f"there is no spool {args.spool}: name the folder in plugstack.conf")
+        raise EnvironmentFault(f"there is no spool {args.spool}: give the folder that plugstack.conf names")
     key = _key(args)
     close.sweep_spool(args.spool, time.time())
     if args.job is None:
         return close.print_results(records.settle_all(args.spool, key))
     if args.submitted is None:
-        raise UsageError(f"--job {args.job} without --submitted: give its SubmitTime too")
+        raise UsageError(f"--job {args.job} needs --submitted: give the job's SubmitTime")
     stated = {"Account": args.account or "", "Cluster": client.settings()["ClusterName"]}
     start = client.Start(args.job, 0, args.submitted, args.submitted, False, str(args.job), fields=stated)
     return close.print_results(records.settle_stated_job(args.spool, key, start, args.ended))

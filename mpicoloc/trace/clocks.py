@@ -24,14 +24,14 @@ DECAY = 1e-5
 MAX_PASSES = 200
 
 Messages = Mapping[tuple[int, int], tuple[Array, Array]]
-"""By sending and receiving node: begins of sends and ends of receives, each by its node's own clock, ns."""
+"""Begins of sends and ends of receives by sending and receiving node, each by its node's own clock, ns."""
 
 
 @dataclass(frozen=True)
 class Clock:
     """A node's clock: at `t_ns` it is `offset_ns` ahead of the common clock, linear between these times.
 
-    At each `step_t_ns` it is advanced: the common time is later by at least `step_ns`, which decays.
+    At each `step_t_ns` the clock is advanced by at least `step_ns`; the advance then decays.
     """
 
     t_ns: tuple[int, ...]
@@ -203,7 +203,7 @@ def _middle(lower: tuple[Array, Array], upper: tuple[Array, Array]) -> tuple[flo
 
 
 def _put_forward(clocks: Sequence[Clock], messages: Messages) -> list[Clock]:
-    """Advance clocks until no message is early; repeated, as an advance can make other messages early."""
+    """Advance clocks repeatedly until no message is early, as an advance can make other messages early."""
     found = list(clocks)
     for _ in range(MAX_PASSES):
         needs: dict[int, list[tuple[Array, Array]]] = {}

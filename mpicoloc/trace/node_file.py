@@ -125,7 +125,7 @@ def read(path: str) -> TraceFile:
         names, index, trouble = _scan(file, size_bytes)
         index, n_bad = _without_bad_end(file, index)
     if len(index) > MAX_BLOCKS:
-        raise DataError(f"{path} has {len(index):,} blocks, more than any trace: it is damaged")
+        raise DataError(f"{path} has {len(index):,} blocks, more than a trace can have: it is damaged")
     if n_bad:
         trouble = f"its last {n_bad} blocks are incomplete"
     return TraceFile(
@@ -165,10 +165,10 @@ def _first_payload(file: Any, path: str) -> bytes:
     if block is None or block["type"] != HEAD:
         raise DataError(f"{path} is not a trace of mpicoloc, or nothing was written to it")
     if block["version"] != VERSION:
-        raise DataError(f"{path} has version {block['version']}, this mpicoloc reads {VERSION}: upgrade")
+        raise DataError(f"{path} has version {block['version']}, but this mpicoloc reads {VERSION}: upgrade")
     payload: bytes = file.read(int(block["size_bytes"]))
     if len(payload) < FILE_HEAD.itemsize or zlib.crc32(payload) != block["crc"]:
-        raise DataError(f"{path} is damaged at its begin: copy it again")
+        raise DataError(f"{path} is damaged at its beginning: copy it again")
     return payload
 
 
@@ -265,7 +265,7 @@ def _need(payload: bytes, at: int, size_bytes: int) -> None:
 
 def _column(payload: bytes, at: int, n: int, width: int, n_exceptions: int) -> tuple[NDArray[np.uint64], int]:
     if width > 8 or n_exceptions > n:
-        raise ValueError(f"a block has a column of {width} bytes with {n_exceptions} exceptions")
+        raise ValueError(f"a block's column has an impossible size: {width} bytes, {n_exceptions} exceptions")
     _need(payload, at, n * width + 12 * n_exceptions)
     values = _values(payload, at, n, width)
     at += n * width
@@ -275,7 +275,7 @@ def _column(payload: bytes, at: int, n: int, width: int, n_exceptions: int) -> t
         places = np.frombuffer(payload, "<u4", n_exceptions, at)
         at += 4 * n_exceptions
         if int(places.max()) >= n:
-            raise ValueError("a block has an exception outside its events")
+            raise ValueError("a block has an exception for an event that it does not have")
         values[places] = wide
     return values, at
 

@@ -294,7 +294,7 @@ class Trace:
                     fields_of(events) if rest is None else after(rest, fields_of(events))
                 )
                 if len(rest["peer"]) > MAX_MESSAGES_OF_A_CALL:
-                    of_rank = f"rank {rank} has more than {MAX_MESSAGES_OF_A_CALL:,} messages of one call"
+                    of_rank = f"rank {rank} has more than {MAX_MESSAGES_OF_A_CALL:,} messages in one call"
                     raise DataError(f"{file.path} is damaged: {of_rank}; copy it again")
                 found = messages_in(whole)
                 found["rank"] = np.full(len(found["peer"]), rank, np.int32)
@@ -306,7 +306,7 @@ class Trace:
     def _blocks(
         self, ranks: Sequence[int] | None, begin_s: float | None, end_s: float | None
     ) -> list[tuple[NDArray[np.void], NDArray[np.bool_]]]:
-        """For each file the blocks with events of these ranks and times, and whether all their events are."""
+        """For each file, blocks with events of these ranks and times, and whether all their events are."""
         low, high = self._window(begin_s, end_s)
         found = []
         for file, clock in zip(self.files, self.clocks, strict=True):
@@ -363,7 +363,7 @@ class Trace:
             arrays: Arrays = {name: np.empty(n_most, kind) for name, kind in columns.items()}
         except MemoryError as error:
             raise DataError(
-                f"{n_most:,} events do not fit into memory: name ranks or a time, or take them by frames()"
+                f"{n_most:,} events do not fit into memory: select ranks or a time, or use frames()"
             ) from error
         n = 0
         for piece in pieces:
@@ -432,15 +432,13 @@ def read(path: str | os.PathLike[str], profile: Profile) -> Trace:
     """
     folder = folder_of(path)
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
-        raise DataError(f"{os.fspath(path)} is of {profile.job.n_ranks} ranks: it is damaged")
+        raise DataError(f"{os.fspath(path)} has {profile.job.n_ranks} ranks: it is damaged")
     if not os.path.isdir(folder):
         raise DataError(f"{os.fspath(path)} has no trace of every call: run the job with --trace all")
     job = (profile.job.id, profile.job.n_ranks)
     files = of_one_run(file for file in _files(folder) if (file.job_id, file.n_ranks) == job)
     if not files or not is_begin_of(files[0], profile):
-        raise DataError(
-            f"{folder} has the trace of another job than {profile.job.id}, or of another run of it"
-        )
+        raise DataError(f"the trace in {folder} is not of job {profile.job.id}, or is of another run of it")
     offsets_ns = np.rint(rank_offsets_s(profile) * 1e9).astype(np.int64)
     clocks = []
     for file in files:
@@ -461,7 +459,7 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
         raise DataError(f"{folder} has no file of a trace in it (*.mct)")
     n_blocks = sum(len(file.index) for file in files)
     if n_blocks > node_file.MAX_BLOCKS:
-        raise DataError(f"{folder} has {n_blocks:,} blocks, more than any trace: it is damaged")
+        raise DataError(f"{folder} has {n_blocks:,} blocks, more than a trace can have: it is damaged")
     return tuple(sorted(files, key=first_rank))
 
 

@@ -35,7 +35,7 @@ def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profi
     n_bytes = trace_bytes(file)
     if n_bytes > MOST_TRACE_BYTES:
         most = amount(MOST_TRACE_BYTES)
-        return f"its trace has {amount(n_bytes)}, {most} at most are drawn: see mpicoloc export"
+        return f"its trace has {amount(n_bytes)}, but at most {most} can be drawn: see mpicoloc export"
     try:
         return read(file, profile)
     except DataError as error:

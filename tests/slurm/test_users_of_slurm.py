@@ -192,8 +192,8 @@ def test_a_hostile_user_has_signed_what_his_steps_left_and_nothing_else(lab, ope
     assert secret.decode() not in log
     told_in_log = "\n".join(line for line in log.splitlines() if "mpicoloc" in line)
     for words in (
-        f"1.4.h5 is of job '{other}', not {hostile}: it is not signed",
-        "1.5.h5 is of user 'daemon', not",
+        f"1.4.h5 is from job '{other}', not from {hostile}: it is not signed",
+        "1.5.h5 is from user 'daemon', not from",
         "1.6.h5: /linked is a link (ExternalLink)",
         "1.7.h5 is not an HDF5 file",
         "1.8.h5 has more than 256 MiB: it is not signed",

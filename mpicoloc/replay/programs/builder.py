@@ -30,7 +30,7 @@ _NAMES = (
 COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
 EXCHANGES = ("MPI_Sendrecv", "MPI_Sendrecv_replace")
 CALLS = COLLECTIVES + EXCHANGES
-"""Calls of several operations, which have the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
+"""Calls of several operations. Each has the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
 FIRST, CALL_SHIFT = 8, 8
 """Flag of the first operation of such a call, and shift of the call's number; the simulator ignores both."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]
@@ -169,8 +169,8 @@ class ProgramBuilder:
             self._chunks.append(np.array(self._rows, OP))
         except OverflowError:
             raise DataError(
-                "a program has a time of 2^63 ns or more, a message of as many bytes, or a tag of 2^31 or "
-                "more: write lower numbers"
+                "a number in a program is too large: keep times (ns) and messages (bytes) below 2^63, and "
+                "tags below 2^31"
             ) from None
         self._rows = []
 
@@ -340,7 +340,7 @@ class Chosen:
             self._chosen[name] = known[algorithm]
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call by the chosen algorithm, else by the library's."""
+        """Messages of the call by the algorithm that the user chose, else by the library's algorithm."""
         algorithm = self._chosen.get(call.name)
         has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
         if algorithm is None or call.n_ranks < 2 or not has_bytes:

@@ -58,7 +58,7 @@ def programs(name: str, lines: Iterable[tuple[str, str]], cpu_speed: float = 1.0
     n_ranks, graphs = _read(lines)
     missing = next((rank for rank in range(n_ranks) if rank not in graphs), None)
     if missing is not None:
-        raise DataError(f"the text has no rank {missing}, of num_ranks {n_ranks}")
+        raise DataError(f"rank {missing} is missing, though num_ranks is {n_ranks}")
     return of_each(name, [_program(graphs[rank], cpu_speed) for rank in range(n_ranks)])
 
 
@@ -75,7 +75,9 @@ def _read(lines: Iterable[tuple[str, str]]) -> tuple[int, dict[int, _Graph]]:
         elif (rank := _RANK.fullmatch(text)) is not None and graph is None:
             number = int(rank[1])
             if n_ranks is None or number >= n_ranks or number in graphs:
-                raise DataError(f"{where}: rank {number} appears twice, or not below num_ranks ({n_ranks})")
+                raise DataError(
+                    f"{where}: rank {number} is defined twice, or is not below num_ranks ({n_ranks})"
+                )
             graph = graphs[number] = _Graph()
         elif text == "}" and graph is not None:
             graph = None
@@ -83,7 +85,7 @@ def _read(lines: Iterable[tuple[str, str]]) -> tuple[int, dict[int, _Graph]]:
             _add(graph, text, where, n_ranks)
         else:
             raise DataError(
-                f"{where}: {text[:60]!r} is not a line of GOAL: it has 'num_ranks N' and 'rank R {{'"
+                f"{where}: {text[:60]!r} is not a line of GOAL: expected 'num_ranks N' or 'rank R {{'"
             )
     if n_ranks is None:
         raise DataError("the text has no line 'num_ranks N': it is not GOAL")
@@ -94,21 +96,21 @@ def _add(graph: _Graph, text: str, where: str, n_ranks: int) -> None:
     if (needs := _NEEDS.fullmatch(text)) is not None:
         for label in (needs[1], needs[3]):
             if label not in graph.labels:
-                raise DataError(f"{where}: there is no operation {label!r} above in this rank")
+                raise DataError(f"{where}: no operation {label!r} is defined before this line in this rank")
         later, node = graph.labels[needs[1]], graph.nodes[graph.labels[needs[3]]]
         (node.after_end if needs[2] == "requires" else node.after_begin).append(later)
         return
     match = _OPERATION.fullmatch(text)
     if match is None:
-        raise DataError(f"{where}: {text[:60]!r} is not an operation of GOAL: calc, send or recv")
+        raise DataError(f"{where}: {text[:60]!r} is not an operation of GOAL: expected calc, send or recv")
     places = {kind: int(number) for kind, number in _PLACE.findall(match["places"])}
     cpu = graph.cpus.setdefault(places.get("cpu", 0), len(graph.cpus))
     nic = places.get("nic", 0)
     graph.nic = nic if graph.nic is None else graph.nic
     if graph.nic != nic:
         raise DataError(
-            f"{where}: nic {nic} in a rank with nic {graph.nic}: a host has one network interface here; "
-            "give each interface a rank of its own"
+            f"{where}: this rank uses nic {nic} and nic {graph.nic}, but simulated hosts have one network "
+            "interface: give each interface a rank of its own"
         )
     if match["label"]:
         graph.labels[match["label"]] = len(graph.nodes)
@@ -152,5 +154,5 @@ def _check_order(graph: _Graph) -> None:
     except CycleError as error:
         where = graph.nodes[min(error.args[1])].where
         raise DataError(
-            f"{where}: this operation and another need each other: remove one of the two needs"
+            f"{where}: this operation is in a cycle of dependencies: remove one of them"
         ) from None

@@ -88,7 +88,7 @@ class _Archive:
         is_call = kind in ("Enter", "Leave") and event.region.paradigm == Paradigm.MPI
         if rank is None:
             if kind in (*_SENDS, *_RECEIVES, *_COLLECTIVES):
-                self.left_out["messages and collectives of threads that are no rank"] += 1
+                self.left_out["messages and collectives of threads that are not ranks"] += 1
             return
         own = self.ranks[rank]
         if is_call and kind == "Enter":
@@ -105,7 +105,8 @@ class _Archive:
         elif kind in (*_SENDS, *_RECEIVES, *_COLLECTIVES, "NonBlockingCollectiveRequest"):
             if not own.calls:
                 raise DataError(
-                    f"{self.path}: rank {rank} has a message before its first MPI call: give a whole archive"
+                    f"{self.path}: rank {rank} has a message before its first MPI call: give the complete "
+                    "archive"
                 )
             self._take_transfer(rank, own, kind, event)
 
@@ -134,8 +135,8 @@ class _Archive:
         """Job rank of a rank in a communicator that the job rank `own` uses."""
         if isinstance(communicator, otf2.definitions.InterComm):
             raise DataError(
-                f"{self.path}: rank {own} uses an inter-communicator ({communicator.name!r}), which is not "
-                "replayed: replay a profile of the job"
+                f"{self.path}: rank {own} uses an inter-communicator ({communicator.name!r}), which cannot "
+                "be replayed from OTF2: replay a profile of the job"
             )
         if communicator.group.group_type == GroupType.COMM_SELF:
             return own
@@ -145,7 +146,7 @@ class _Archive:
             self.members[communicator._ref] = members
         if not 0 <= rank < len(members):
             raise DataError(
-                f"{self.path}: communicator {communicator.name!r} has no rank {rank}: it is damaged"
+                f"{self.path}: communicator {communicator.name!r} has no rank {rank}: the archive is damaged"
             )
         return members[rank]
 
@@ -161,7 +162,7 @@ def _ranks(path: str, definitions: Any) -> dict[int, int]:
         if group.group_type == GroupType.COMM_LOCATIONS and group.paradigm == Paradigm.MPI
     ]  # fmt: skip
     if not groups:
-        raise DataError(f"{path} has no MPI in it: it names no locations of ranks")
+        raise DataError(f"{path} is not from an MPI job: it defines no locations of ranks")
     return {location._ref: rank for rank, location in enumerate(groups[0].members)}
 
 
@@ -178,7 +179,7 @@ def read(path: str, choices: Choices) -> Source:
         with otf2.reader.open(path) as trace:
             archive = _Archive(path, trace)
     except otf2.error.Error as error:
-        raise DataError(f"{path} is not an OTF2 archive that can be read: {error}") from None
+        raise DataError(f"{path} cannot be read as an OTF2 archive: {error}") from None
     return foreign(path, _programs(archive, choices), RECORDED)
 
 
@@ -209,7 +210,7 @@ def _programs(archive: _Archive, choices: Choices) -> RankPrograms:
 
 def _calls_of(path: str, rank: int, own: _Rank) -> RankCalls:
     if not own.calls:
-        raise DataError(f"{path}: rank {rank} has no MPI call: give a whole archive")
+        raise DataError(f"{path}: rank {rank} has no MPI call: give the complete archive")
     rows = np.array([(call.begin_ns, call.end_ns, call.function) for call in own.calls], np.int64)
     return RankCalls(rows[:, 0], np.maximum(rows[:, 1], rows[:, 0]), rows[:, 2])
 
@@ -252,8 +253,8 @@ def _collectives(
         counts = {len(of_rank[rank]) for rank in members}
         if len(counts) > 1:
             raise DataError(
-                f"{archive.path}: members of communicator {comm} called its collectives {min(counts)} to "
-                f"{max(counts)} times: the archive is not whole"
+                f"{archive.path}: some members of communicator {comm} called {min(counts)} collectives, "
+                f"others {max(counts)}: the archive is incomplete"
             )
         # Sort by call: the archive records a non-blocking collective at its completion, not at its start.
         for same in zip(*(sorted(of_rank[rank], key=lambda row: row[0]) for rank in members), strict=True):
@@ -279,12 +280,12 @@ def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
         if NAME.fullmatch(names[call.function]) and i not in recorded_calls:
             if i in own.begun.values():
                 raise DataError(
-                    f"{archive.path}: rank {rank} began {names[call.function]} and never completed it: "
-                    "the archive is not whole"
+                    f"{archive.path}: rank {rank} began {names[call.function]} but never completed it: "
+                    "the archive is incomplete"
                 )
             raise DataError(
-                f"{archive.path} does not say what collectives moved ({names[call.function]} of rank "
-                f"{rank}): record it with Score-P, or replay the profile itself"
+                f"{archive.path} lacks the data of collectives ({names[call.function]} of rank "
+                f"{rank}): record the job with Score-P, or replay the profile itself"
             )
 
 
@@ -295,7 +296,9 @@ def _messages_of(rows: Sequence[Any], library: Any, path: str) -> Messages:
     op = rows[0][2]
     name = _OPERATIONS.get(op)
     if name is None or any(row[2] != op for row in rows):
-        raise DataError(f"{path}: members of a communicator called {op} and others at once, or it is unknown")
+        raise DataError(
+            f"{path}: members of a communicator called different collectives at once, or {op} is unknown"
+        )
     root = rows[0][3] if 0 <= rows[0][3] < p else 0
     if name == "alltoallv":
         return alltoall_pairs(Collective(name, p, counts=sent // p), library)

@@ -24,7 +24,7 @@ NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100
 """Default number of messages of each host in the pattern uniform."""
 _MAX_UNIFORM_MESSAGES = 10**7
-"""Limit, because every message takes memory."""
+"""Most messages, because each takes memory."""
 
 
 def by_name(
@@ -52,8 +52,8 @@ def by_name(
         n_messages = n_times or UNIFORM_MESSAGES
         if n_ranks * n_messages > _MAX_UNIFORM_MESSAGES:
             raise UsageError(
-                f"--pattern {name}: {n_ranks:,} hosts with {n_messages:,} messages each, and at most "
-                f"{_MAX_UNIFORM_MESSAGES:,} messages in all are drawn: give a smaller --times or --hosts"
+                f"--pattern {name}: {n_ranks:,} hosts with {n_messages:,} messages each exceed the limit of "
+                f"{_MAX_UNIFORM_MESSAGES:,} messages in all: give a smaller --times or --hosts"
             )
         return uniform(n_ranks, n_bytes, gap_ns, rng, n_messages)
     raise UsageError(f"--pattern must be {', '.join(NAMES[:-1])} or {NAMES[-1]}, got {name!r}")
@@ -62,7 +62,7 @@ def by_name(
 def _shift_of(name: str, parameter: str, n_ranks: int) -> int:
     if not (parameter.isascii() and parameter.isdigit()) or int(parameter) % n_ranks == 0:
         raise UsageError(
-            f"--pattern {name}: give the distance after a colon, 1 to {n_ranks - 1}, like shift:1"
+            f"--pattern {name}: give a distance from 1 to {n_ranks - 1} after a colon, like shift:1"
         )
     return int(parameter) % n_ranks
 
@@ -74,8 +74,8 @@ def _load_of(name: str, parameter: str) -> float:
         load = math.nan
     if not 0 < load <= 10:
         raise UsageError(
-            f"--pattern {name}: give the load after a colon, as a part of what a host's link carries, "
-            "above 0 and at most 10, like uniform:0.5"
+            f"--pattern {name}: give the load after a colon, as a fraction of the rate of a host's link "
+            "(above 0, at most 10), like uniform:0.5"
         )
     return load
 

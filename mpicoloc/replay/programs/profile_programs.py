@@ -146,8 +146,8 @@ def _check(job: Frames, path: str) -> None:
     n_lost = int(ranks["n_collective_overflow"].sum())
     if n_lost:
         raise DataError(
-            f"{path}: {n_lost:,} collectives had no room in the profile's table, or had ranks outside the "
-            "job, so their members are unknown: such a job cannot be replayed"
+            f"{path}: the members of {n_lost:,} collectives are unknown (the profile's table was full, or "
+            "there were ranks outside the job), so it cannot be replayed"
         )
     if not job.is_traced and not len(job.profile.tables["events"]):
         raise DataError(f"{path} has no trace of its calls: run the job with --trace all")
@@ -157,11 +157,11 @@ def _check_complete(recording: Recording, path: str) -> None:
     dropped = int(recording.profile.tables["ranks"]["n_events_dropped"].sum())
     if dropped or recording.is_cut:
         raise DataError(
-            f"{path}: the trace lacks {dropped:,} events, which were dropped: run the job again with --trace "
-            "all and a larger --trace-ring"
+            f"{path}: the trace is incomplete: {dropped:,} events were dropped; run the job again with "
+            "--trace all and a larger --trace-ring"
         )
     if isinstance(recording, FullTrace) and not recording.is_whole:
-        raise DataError(f"{path}: {recording.notes[0]}: a trace that is not whole cannot be replayed")
+        raise DataError(f"{path}: {recording.notes[0]}: an incomplete trace cannot be replayed")
 
 
 def _messages(recording: Recording) -> RecordedMessages:
@@ -202,9 +202,9 @@ def _persistent_notes(job: RecordedJob) -> list[str]:
     all_bytes = sum(int(own.sum()) for own in job.bytes)
     if n_bytes > _LEFT_OUT_MAX_FRAC * all_bytes and not job.choices.is_unmatched_left_out:
         raise DataError(
-            f"{job.path}: a trace does not show which MPI_Start began {names}, which moved {n_bytes:,} of "
-            f"{all_bytes:,} bytes: record the program without persistent collectives, or leave them out by "
-            "--allow-unmatched"
+            f"{job.path}: a trace does not show which MPI_Start began {names} ({n_bytes:,} of "
+            f"{all_bytes:,} bytes): record the program without persistent collectives, or leave them out "
+            "with --allow-unmatched"
         )
     return [f"left out: {names}, {n_bytes:,} bytes"]
 
@@ -257,11 +257,11 @@ def _neighbours(job: RecordedJob) -> tuple[list[PlacedCollective], list[str]]:
             return recorded_collectives.placed(own, job.profile.tables["parts"]), []
         except DataError as error:
             if not job.choices.is_unmatched_left_out:
-                raise DataError(f"{job.path}: {error}, or leave them out by --allow-unmatched") from None
-            return [], [f"left out: collectives of neighbours: {error}"]
+                raise DataError(f"{job.path}: {error}, or leave them out with --allow-unmatched") from None
+            return [], [f"left out: neighbourhood collectives: {error}"]
     note = (
         f"left out: {own[rank].function[0]} (call {int(own[rank].i_call[0])} of rank {rank}) and other "
-        f"collectives of neighbours: the profile has their bytes only together with those of {others[0]}"
+        f"neighbourhood collectives: the profile has their bytes only together with those of {others[0]}"
     )
     return [], [note]
 

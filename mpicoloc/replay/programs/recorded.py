@@ -1,9 +1,10 @@
 """Programs of ranks from their recorded calls.
 
 The time of a rank between its messages and collectives becomes computation. A trace shows which messages a
-call sent and received, but not by which request. So a receive is posted at a call that posted one and is
-still open, and the wait for a send is where the recorded run waited, but not before its receive was posted
-there. Everything that a replay waits for then began earlier in the recorded run, so a replay cannot deadlock.
+call sent and received, but not by which request. So each receive is assigned to a call
+that posted a receive which is still open. A send is waited for where the recorded run waited, but not before
+its receive was posted there. Everything that a replay waits for then began earlier in the recorded run, so a
+replay cannot deadlock.
 """
 
 from __future__ import annotations
@@ -183,14 +184,14 @@ def taken_part(
     if not n_calls:
         begins = np.concatenate([own.begin_ns for own in calls])
         raise DataError(
-            "no MPI call begins in the part from --from-s to --until-s: the last one begins "
+            "no MPI call begins between --from-s and --until-s: the last call begins "
             f"{np.ptp(begins) / 1e9:g} s after the first"
         )
     n_messages = int((part.holds(messages.send_ns) | part.holds(messages.take_ns)).sum()) - len(sent.src)
     n_collectives = sum(bool(part.holds(one.begin_ns).any()) for one in collectives) - len(placed)
     note = (
-        f"{n_calls:,} of {counted(sum(map(len, calls)), 'call')} are replayed; left out as they cross the "
-        f"edges: {counted(n_messages, 'message')}, {counted(n_collectives, 'collective')}"
+        f"{n_calls:,} of {counted(sum(map(len, calls)), 'call')} are replayed; left out, as they cross "
+        f"the edges of the part: {counted(n_messages, 'message')}, {counted(n_collectives, 'collective')}"
     )
     return kept, sent, placed, note
 
@@ -270,7 +271,7 @@ def posting_calls(
 
 
 def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possible_ns: Array) -> Array:
-    """Calls at which a rank waits for requests that it began, and that could complete from `possible_ns` on.
+    """Calls at which a rank waits for its requests, which complete at `possible_ns` at the earliest.
 
     Shapes: result (n, 2). Result: index of the call (`len(calls)`: the end of the program), and 1 if the call
     itself waits, 0 to wait before it.
@@ -331,7 +332,7 @@ def _add_receives(
 
 @dataclass(frozen=True)
 class OneSided:
-    """Transfers that ranks put into others or got from them (`is_got` 1); arrays of shape (n,)."""
+    """Data that ranks put into other ranks or got from them (`is_got` 1); arrays of shape (n,)."""
 
     rank: Array
     peer: Array
@@ -346,7 +347,7 @@ def add_one_sided(
     """Add one-sided transfers, as messages for which the target makes no call.
 
     The target posts its side at its last call before the transfer, and waits at its next call on a window;
-    the origin waits at its own next one. Messages of the window calls themselves are left out.
+    the origin waits at its own next window call. Messages of the window calls themselves are left out.
     """
     windows = [np.flatnonzero(functions.windows[own.function]) for own in calls]
     ends = [np.maximum.accumulate(own.end_ns[rows]) for own, rows in zip(calls, windows, strict=True)]
@@ -496,10 +497,10 @@ def add_collectives(
 ) -> None:
     """Add collectives to the ranks' operations.
 
-    All ranks do a non-blocking collective at the same instant of the recorded run, when the last rank started
-    it: each does it before its next call. A rank that was inside a call at that instant does it between the
-    call's posts and waits; if that call was a blocking collective, before or after it, by when all ranks had
-    started it.
+    All ranks execute a non-blocking collective at the instant of the recorded run at which the last rank
+    started it. Each executes it before its next call, or, if it was inside a call at that instant, between
+    the call's posts and waits. If that call was a blocking collective, the order of the two is that in which
+    all ranks had started them.
     """
     all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
     for call in collectives:

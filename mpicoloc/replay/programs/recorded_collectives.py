@@ -202,7 +202,7 @@ class IntercommBlocks:
         self._moved: defaultdict[tuple[str, Pair], list[int]] = defaultdict(list)
 
     def add(self, instance: Instance, name: str) -> None:
-        """Register a call. Register all calls before `of`, because the profile has only their total size."""
+        """Register a call. All must be registered before `of`, as the profile has only their total size."""
         way = self._directions(instance, name)[0]
         self._moved[instance.function, way].append(int(instance.n_bytes.sum()))
 
@@ -266,7 +266,7 @@ class IntercommBlocks:
         return self._algorithms[name](side, self._library)
 
     def _relative_size(self, instance: Instance, name: str) -> float:
-        """Size of this call over that of the mean call, by the bytes that all of its ranks moved."""
+        """Size of this call relative to the mean call, by the bytes that all of its ranks moved."""
         moved = self._moved[instance.function, self._directions(instance, name)[0]]
         mean = sum(moved) / len(moved)
         return float(instance.n_bytes.sum() / mean) if mean else 1.0
@@ -309,7 +309,7 @@ NAME = re.compile(
     r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
     re.IGNORECASE,
 )
-"""Functions that are replayed; groups: ``I`` if another call completes the collective, and the collective."""
+"""Replayed functions; the groups are ``I``, if another call completes the collective, and the collective."""
 LEFT_OUT = re.compile(r"MPI_.*(reduce|gather|scatter|alltoall|bcast|barrier|scan).*_init(_c)?", re.IGNORECASE)
 _EQUAL_PAIRS_MIN = 16
 """From this number of ranks on, an all-to-all of the whole job is one loop that all ranks share."""
@@ -396,7 +396,7 @@ class CollectiveBlocks:
         return self._known[key]
 
     def is_known_size(self, instance: Instance) -> bool:
-        """Whether the group is known to have called the function with a size of the same power of two."""
+        """Whether the group is known to have called the function with a size of this power of two."""
         known = self._rows.get((instance.function, instance.group))
         if known is None or not known.size_classes:
             return True
@@ -447,13 +447,13 @@ class CollectiveBlocks:
             if not instance.function.lower().removesuffix("_c").endswith("bcast"):
                 return -1
             raise DataError(
-                f"the profile lacks the root of {instance.function} (it was not recorded, or had no room in "
-                "its table): record the job again with this mpicoloc"
+                f"the profile lacks the root of {instance.function} (it was not recorded, or its "
+                "table was full): record the job again with this mpicoloc"
             )
         return min(roots, key=lambda root: int(instance.end_ns[root]))
 
     def _uneven(self, instance: Instance, members: Array) -> Sequence[Program]:
-        """An all-to-all with uneven parts, divided as the parts summed over the whole job."""
+        """An all-to-all with uneven parts, in the proportions of the parts summed over the whole job."""
         rows = self._parts[np.isin(self._parts["src"], members) & np.isin(self._parts["dst"], members)]
         place = {int(rank): i for i, rank in enumerate(members)}
         p = len(members)
@@ -487,7 +487,7 @@ def groups_of(
     members: Mapping[int, Array],
     pairs: Mapping[int, tuple[int, int]] = MappingProxyType({}),
 ) -> dict[str, list[int]]:
-    """Groups that called each function, by the profile.
+    """Groups that called each function, according to the profile.
 
     Raises `DataError` if two groups called a collective together and the profile lacks the ranks of one
     group.
@@ -507,7 +507,7 @@ def groups_of(
 
 
 def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[str, int], int]:
-    """Number of calls of each function by each group, or pair of groups, by the profile's ``collectives``."""
+    """Number of calls of each function by each group, or pair of groups, in the profile's ``collectives``."""
     halves: defaultdict[tuple[str, int], defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
     number = {pair: i for i, pair in pairs.items()}
     for row in rows:
@@ -528,14 +528,14 @@ def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
     pair = (min(group, other), max(group, other))
     if pair not in number:
         raise DataError(
-            f"{text(row['call'])} was called between two groups of which the profile lacks the ranks: "
+            f"{text(row['call'])} was called between two groups whose ranks the profile does not list: "
             "record the job again with this mpicoloc"
         )
     return number[pair]
 
 
 def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
-    """Bytes of all ranks in persistent collectives, by the profile's ``collectives``."""
+    """Bytes of all ranks in persistent collectives, from the profile's ``collectives``."""
     return sum(
         int(row["bytes"]) * len(members.get(int(row["group"]), ()))
         for row in rows
@@ -558,7 +558,7 @@ def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[
 
 
 class _Known(NamedTuple):
-    """Properties of a function's calls on a group, by the profile."""
+    """Properties of a function's calls on a group, according to the profile."""
 
     item_bytes: int = 1
     roots: tuple[int, ...] = ()
@@ -689,7 +689,7 @@ def _check_alike(calls: Sequence[CollectiveCalls], callers: Array) -> None:
         call = list(calls[one].function)[k]
         raise DataError(
             f"rank {other} did not make the call that matches call {int(calls[one].i_call[k])} of rank "
-            f"{one}, {call}: collectives of neighbours can be replayed on one communicator only; "
+            f"{one}, {call}: neighbourhood collectives can be replayed only if all use one communicator; "
             "record such a run"
         )
 
@@ -707,8 +707,8 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
     if rest.any():
         rank = int(src[np.flatnonzero(rest)[0]])
         raise DataError(
-            f"call {int(calls[rank].i_call[0])} of rank {rank}, {calls[rank].function[0]}: the rank has "
-            "other neighbours in other calls, and the profile has only those of all calls together; record a "
+            f"call {int(calls[rank].i_call[0])} of rank {rank}, {calls[rank].function[0]}: the neighbours "
+            "differ between calls, but the profile lists only those of all calls together; record a "
             "run with one such communicator"
         )
     return _Edges(src, dst, n_messages, n_bytes)

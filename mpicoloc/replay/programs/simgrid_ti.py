@@ -42,16 +42,16 @@ class _Action:
             return
         needed = f"{fewest}" if fewest == most else f"{fewest} to {most}"
         remedy = (
-            ": traces from before SimGrid 3.20 have no tag, convert them with simgrid_convert_TI_traces"
+            ": traces from before SimGrid 3.20 have no tag; convert them with simgrid_convert_TI_traces"
             if self.name in _MESSAGES and len(self.words) < fewest
             else ""
         )
         raise DataError(
-            f"{self.where}: {self.name} has {len(self.words)} arguments, and takes {needed}{remedy}"
+            f"{self.where}: {self.name} has {len(self.words)} arguments, but takes {needed}{remedy}"
         )
 
     def number(self, i: int) -> int:
-        """Argument `i`, an integer from -1 on."""
+        """Argument `i`, an integer of at least -1."""
         try:
             value = float(self.words[i])
         except IndexError:
@@ -63,7 +63,7 @@ class _Action:
         return int(value)
 
     def amount(self, i: int, what: str) -> float:
-        """Argument `i`, a number of 0 or more."""
+        """Argument `i`, a number of at least 0."""
         try:
             value = float(self.words[i])
         except (IndexError, ValueError):
@@ -77,7 +77,7 @@ class _Action:
         number = self.number(i) if i < len(self.words) else self.default_type
         if not 0 <= number < len(_TYPE_BYTES):
             raise DataError(
-                f"{self.where}: datatype {number} is unknown: known are 0 to {len(_TYPE_BYTES) - 1}"
+                f"{self.where}: datatype {number} is unknown: give one from 0 to {len(_TYPE_BYTES) - 1}"
             )
         return _TYPE_BYTES[number]
 
@@ -128,7 +128,7 @@ def _read(lines: Iterable[tuple[str, str]]) -> list[_Rank]:
         number = words[0].removeprefix("p")
         if not (number.isascii() and number.isdigit()) or len(words) < 2:
             raise DataError(
-                f"{where}: {line.strip()[:60]!r} is not a line of a rank: write RANK ACTION arguments"
+                f"{where}: {line.strip()[:60]!r} is not an action of a rank: expected RANK ACTION ARGUMENTS"
             )
         rank = ranks[int(number)]
         action = _Action(where, words[1].lower(), words[2:], rank.default_type)
@@ -215,7 +215,7 @@ class _Writer:
     def _peer(self, action: _Action) -> int:
         peer = action.number(0)
         if not ANY <= peer < self._n_ranks:
-            raise DataError(f"{action.where}: there is no rank {peer}: the trace has {self._n_ranks}")
+            raise DataError(f"{action.where}: there is no rank {peer}: the trace has {self._n_ranks} ranks")
         return peer
 
     def _message(self, action: _Action) -> tuple[int, int, int]:
@@ -257,12 +257,12 @@ def _check_alike(collectives: Sequence[Sequence[_Action]]) -> None:
             if action.name != first.name:
                 raise DataError(
                     f"{action.where}: rank {rank} calls {action.name} where rank 0 calls {first.name} "
-                    f"({first.where}): the format has only collectives of all ranks"
+                    f"({first.where}): in this format, all ranks call the same collectives"
                 )
         if len(own) > n:
             raise DataError(
-                f"{own[n].where}: rank {rank} calls {own[n].name}, which not all ranks do: give the "
-                "whole trace"
+                f"{own[n].where}: rank {rank} calls {own[n].name}, but other ranks do not: give the "
+                "complete trace"
             )
 
 
@@ -297,7 +297,7 @@ def _call(
     first = actions[0]
     i_root = first.number(root) if root is not None and root < len(first.words) else 0
     if not 0 <= i_root < len(actions):
-        raise DataError(f"{first.where}: there is no rank {i_root}: the trace has {len(actions)}")
+        raise DataError(f"{first.where}: there is no rank {i_root}: the trace has {len(actions)} ranks")
     n_items, counts = (first.number(size), None) if isinstance(size, int) else (0, np.array(size, np.int64))
     return Collective(name or first.name, len(actions), n_items, first.type_bytes(type_), i_root, counts)
 

@@ -39,7 +39,7 @@ class Choices:
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool
-        Leave out messages that have only one end in a profile or an OTF2 archive, with a note. Otherwise such
+        Leave out messages whose other end a profile or an OTF2 archive lacks, with a note. Otherwise such
         a trace is refused, see `check_matched`.
     is_wall_time : bool
         Computation takes the wall time between two calls, even if ranks of a profile waited for a processor.
@@ -117,7 +117,7 @@ def _anchor(path: str) -> str:
     inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
     found = next(filter(os.path.exists, inside), None)
     if found is None:
-        raise DataError(f"{path} is a folder without {_LIST} (SimGrid) and {_OTF2}: give the file of a trace")
+        raise DataError(f"folder {path} has neither {_LIST} (SimGrid) nor {_OTF2}: give the file of a trace")
     return found
 
 
@@ -154,10 +154,10 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
         return []
     if not choices.is_unmatched_left_out:
         raise DataError(
-            f"{path}: {n_unmatched:,} of {n_all:,} messages have only one end in the trace; the first is "
-            f"{first}: record the job again to its end, or leave them out by --allow-unmatched"
+            f"{path}: {n_unmatched:,} of {n_all:,} messages lack their send or receive; the first is "
+            f"{first}: record the job again to its end, or leave them out with --allow-unmatched"
         )
-    return [f"{path}: {n_unmatched:,} of {n_all:,} messages are left out: only one end is in the trace"]
+    return [f"{path}: {n_unmatched:,} of {n_all:,} messages are left out: the trace lacks one end"]
 
 
 def library_of(choices: Choices) -> Library:

@@ -57,7 +57,9 @@ def demands_of(cases: Sequence[Case], shared: Shared | None) -> Demands:
 def _utilisation(case: Case) -> list[float]:
     fractions = [row.utilisation_frac for row in case.levels]
     if None in fractions:
-        raise DataError(f"job {case.job.id}: without a run time its bytes/s are unknown: give --duration-s")
+        raise DataError(
+            f"job {case.job.id}: its run time is unknown, so its bytes/s are too: give --duration-s"
+        )
     return [fraction for fraction in fractions if fraction is not None]
 
 
@@ -104,7 +106,7 @@ def arbitration_rows(weights: Sequence[tuple[int, int]], mtu_bytes: int, n_rows:
         listed = ":".join(str(packets) for _, packets in weights)
         raise UsageError(
             f"weights {listed} in packets of {mtu_bytes} bytes need {needed} rows of the arbitration table, "
-            f"and the ports have {n_rows}: give smaller weights, a smaller --mtu, or --rows if they have more"
+            f"but the ports have {n_rows}: give smaller weights, a smaller --mtu, or --rows if they have more"
         )
     longest = max(map(len, parts.values()), default=0)
     rows = [
@@ -122,7 +124,7 @@ def n_rows_needed(weights: Sequence[int], mtu_bytes: int) -> int:
 
 
 def _split(packets: int, mtu_bytes: int) -> list[int]:
-    """Split packets into as few rows as possible, as equal as possible."""
+    """Split packets into as few rows as possible, with sizes as equal as possible."""
     units = mtu_bytes // UNIT_BYTES
     # With more packets per row, their headers, up to a unit each, would add up to a whole packet.
     per_row = max(n for n in range(1, MAX_UNITS) if (n - 1) * (units + 1) < min(n * units, MAX_UNITS))
@@ -219,7 +221,7 @@ class Ports:
         ):
             if value not in allowed:
                 words = ", ".join(map(str, allowed))
-                raise UsageError(f"{name} must be one of {words}, as InfiniBand's ports have, got {value}")
+                raise UsageError(f"{name} must be one of {words}, as InfiniBand allows, got {value}")
         if not 1 <= self.n_rows <= 64:
             raise UsageError(f"--rows must be in [1, 64], got {self.n_rows}")
 
@@ -260,8 +262,8 @@ class Policy:
         for lane, weight in enumerate(self.weights):
             if not weight >= 1:
                 raise UsageError(
-                    f"weight of lane {lane} must be at least 1 packet, got {weight}: without weight it is "
-                    "never served"
+                    f"weight of lane {lane} must be at least 1 packet, got {weight}, because a lane without "
+                    "weight is never served"
                 )
         if not 0 <= self.high_limit <= NO_LIMIT:
             raise UsageError(f"--high-limit must be in [0, {NO_LIMIT}], got {self.high_limit}")
@@ -302,8 +304,8 @@ def _check_lanes(policy: Policy) -> None:
     n_lanes, first = policy.n_lanes, int(policy.is_lane_0_free)
     if not 1 <= n_lanes <= policy.ports.n_lanes:
         raise UsageError(
-            f"{n_lanes} lanes in use, and the ports have {policy.ports.n_lanes}: give --lanes if they have "
-            "more, or fewer weights"
+            f"{n_lanes} lanes are in use, but the ports have {policy.ports.n_lanes}: give --lanes if they "
+            "have more, or fewer weights"
         )
     for lane in policy.lane_of_job:
         if not first <= lane < n_lanes:
@@ -315,7 +317,7 @@ def _check_lanes(policy: Policy) -> None:
         if not 0 <= lane < n_lanes:
             raise UsageError(f"lane {lane} of high priority is not in [0, {n_lanes - 1}]")
     if len(set(policy.high_lanes)) == n_lanes > 1:
-        raise UsageError("all lanes have high priority, so none has: leave one out")
+        raise UsageError("all lanes have high priority, so none is preferred: leave one out")
 
 
 def choose_policy(
@@ -333,12 +335,12 @@ def choose_policy(
     """
     first = int(is_lane_0_free)
     if ports.n_lanes <= first:
-        raise UsageError("the ports have one lane, and it is to be left free: give --lanes if they have more")
+        raise UsageError("the ports have one lane, which is to stay free: give --lanes if they have more")
     if lane_of_job is None:
         lane_of_job = [first + lane for lane in assign_lanes(demands, ports.n_lanes - first)]
     elif len(lane_of_job) != demands.n_jobs:
         raise UsageError(
-            f"--assign must have {demands.n_jobs} lanes, one for each job, got {len(lane_of_job)}"
+            f"--assign must list {demands.n_jobs} lanes, one for each job, got {len(lane_of_job)}"
         )
     if weights is None:
         if not first <= min(lane_of_job) <= max(lane_of_job) < ports.n_lanes:
@@ -418,7 +420,7 @@ def pkey(lane: int) -> int:
 def partitions(policy: Policy) -> str:
     """Lines for ``partitions.conf``: in each lane's partition, paths have the lane's service level.
 
-    For programs without a setting for the service level, which take the path's level from the subnet manager,
+    They are for programs that cannot set a service level but take the path's level from the subnet manager,
     such as those that connect by ``librdmacm``.
     """
     lines = [
@@ -470,14 +472,15 @@ def level_files(jobs: Sequence[Job], levels: Sequence[int]) -> dict[str, str]:
         name = job.batch_name
         if not (job.user and name) or "/" in name or name.startswith("."):
             raise DataError(
-                f"job {printable(job.id)}: its name in Slurm is {printable(name)!r}, by which the plugin "
-                "cannot know it: give the profile of a run in Slurm, named without / (sbatch --job-name)"
+                f"job {printable(job.id)}: the plugin cannot recognise its name in Slurm, "
+                f"{printable(name)!r}: give the profile of a run in Slurm whose name "
+                "has no / (sbatch --job-name)"
             )
         path = f"{job.user}/{name}"
         if found.setdefault(path, level) != level:
             raise DataError(
                 f"two profiles of job {printable(path)} have service levels {found[path]} and {level}: "
-                "give one profile of each job, or --assign them one lane"
+                "give one profile of each job, or give both the same lane with --assign"
             )
     return {
         path: "".join(f"{name}={value}\n" for name, value in job_environment(level).items())

@@ -109,7 +109,7 @@ class SearchResult:
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4); among equals, the least unequal.
+        """The sweet spot: least loss (by time: Jokanovic 2014, Eq. 5.4), and then the least unequal weights.
 
         Policies with high priority are excluded: such a lane can stop the others for as long as it sends.
         """
@@ -153,7 +153,9 @@ def trials(demands: Demands, start: Policy, max_weight: int = MAX_WEIGHT) -> lis
         raise UsageError(f"--max-weight must be at least 1, got {max_weight}")
     used = sorted(set(start.lane_of_job))
     if len(used) < 2:
-        raise UsageError("--search weighs lanes, and all jobs are on one: give two profiles and two --lanes")
+        raise UsageError(
+            "--search needs jobs on different lanes: give at least two profiles, and --lanes 2 or more"
+        )
     lanes = np.array(start.lane_of_job)
     order = sorted(used, key=lambda lane: -demands.demand_frac[lanes == lane].sum())
     ports = replace(start.ports, n_lanes=1)
@@ -360,7 +362,7 @@ def jobs_of(
     """The jobs with their placements."""
     jobs = [files.job_of(args, network.fabric, i, *job) for i, job in enumerate(read)]
     if any(len(job.placements) > 1 for job in jobs):
-        raise UsageError("--placement must be one for each profile: a job runs in one place")
+        raise UsageError("--placement names several placements of one job: give one for each profile")
     return jobs
 
 
@@ -381,7 +383,7 @@ def searched(
     args: argparse.Namespace, network: NetworkInput, read: Sequence[tuple[str, Profile]], chosen: Chosen
 ) -> tuple[Chosen, SearchResult]:
     """The best policy of a search, with demands by the jobs' times alone in the simulation."""
-    trials(chosen.demands, chosen.policy, args.max_weight)  # raises before anything long
+    trials(chosen.demands, chosen.policy, args.max_weight)  # raises an error before anything takes long
     replays = _replays(args, network.fabric, chosen)
     alone_s = times_alone_s(replays, chosen.policy)
     if args.duration_s is None:

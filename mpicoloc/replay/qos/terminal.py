@@ -32,8 +32,8 @@ def contention(jobs: Sequence[str], found: SearchResult) -> Figure:
         for label, tried in zip(labels, found.tried, strict=True)
     )
     text = (
-        "T_sharing - T_alone of each job, simulated, by the packets that each lane may send in its turn; "
-        "from favouring the lane that sends most to favouring the one that sends least. A line is at the "
+        "Simulated T_sharing - T_alone of each job, by the packets that each lane may send in its turn, "
+        "from favouring the lane that sends most to favouring the one that sends least. A line marks the "
         "sweet spot, "
         f"{found.best.trial.name} (Jokanovic 2014, Figures 5.12 to 5.17)."
     )
@@ -214,10 +214,10 @@ def _goal(found: SearchResult | None) -> list[str]:
 
 def _remarks(policy: Policy) -> Iterator[str]:
     names = [name for name in VARIABLES if name != "UCX_IB_SL"]
-    yield f"Without UCX: {' and '.join(names)}, of the same value; librdmacm: the lane's partition."
+    yield f"Without UCX, give {' and '.join(names)} the same value; with librdmacm, use the lane's partition."
     yield (
         f"Switched on: {policy.n_operational} of {policy.ports.n_lanes} lanes. A turn counts packets of "
         f"{policy.ports.mtu_bytes} bytes. Programs that set no service level use VL0."
     )
     if policy.high_lanes and policy.high_limit == NO_LIMIT:
-        yield "High priority without limit: lanes of low priority wait for as long as it sends."
+        yield "High priority without limit: lanes of low priority wait for as long as others send."

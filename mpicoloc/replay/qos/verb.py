@@ -104,7 +104,7 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--goal",
         metavar="WHAT",
         default="time",
-        help="what to minimise: time, lost by all jobs together, or slowdown, their mean (time)",
+        help="what to minimise: time (lost by all jobs together) or slowdown (their mean); default time",
     )
     add("--max-weight", type=arguments.count, metavar="N", default=8, help="largest weight to try (8)")
     add(
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
     read = [(path, profiles.read(path)) for path in paths]
     tell_run_delay(profile for _, profile in read)
     chosen = search.choose(args, network, search.jobs_of(args, network, read))
-    files = _files(args, chosen.policy, read)  # raises before a long search
+    files = _files(args, chosen.policy, read)  # raises an error before a long search
     tried = None
     if args.search:
         chosen, tried = search.searched(args, network, read, chosen)
@@ -159,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> tuple[str, ...]:
     """Check the flags before any file is read. Returns the formats of figures."""
     if args.figures is not None and not args.search:
-        raise UsageError("--figures draws what --search finds: give it too")
+        raise UsageError("--figures draws what --search finds: give --search too")
     formats = arguments.formats_of(args)
     if args.goal not in GOALS:
         raise UsageError(f"--goal must be {' or '.join(GOALS)}, got {args.goal!r}")

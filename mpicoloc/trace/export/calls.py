@@ -74,7 +74,7 @@ _LONGEST_NS = 1 << 61
 
 
 N_AT_ONCE = 1 << 15
-"""Calls in a piece, and rows converted to Python numbers at a time, which take ten times the memory."""
+"""Calls in a piece; also rows converted at a time to Python numbers, which take ten times the memory."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Messages:
     def of(self, rank: int) -> tuple[Ints, Ints]:
         """Indices of the messages that a rank sent, and of those that it received."""
         sent, received = (
-            # The column's own type: with another, searchsorted would first copy the whole column.
+            # Use the column's own type: with another, searchsorted would first copy the whole column.
             order[
                 slice(*np.searchsorted(side.rank, np.array([rank, rank + 1], side.rank.dtype), sorter=order))
             ]
@@ -299,7 +299,7 @@ class Recording:
         return known | dict(zip(rows["rank"].tolist(), rows["i_node"].tolist(), strict=True))
 
     def shutters_ns(self, column: str) -> Ints:
-        """A time of each shutter, on the same clock and origin as the calls."""
+        """One of the times of each shutter, on the same clock and origin as the calls."""
         return self._shutters_ns(column) - self.origin_ns
 
     def _shutters_ns(self, column: str) -> Ints:
@@ -406,12 +406,12 @@ class FullTrace(Recording):
         return parts
 
     def _side(self, parts: dict[str, list[Array]]) -> Side:
-        """A side of messages; joined column by column, so that the pieces are released early."""
+        """One side of messages, joined column by column, so that the pieces are released early."""
         columns = {name: np.concatenate(parts.pop(name)) for name in _COLUMNS}
         return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
 
     def _tracks_of(self, rank: Array, begin_ns: Array) -> Array:
-        """Track of each call, given by rank and begin."""
+        """Track of each call, which is given by its rank and begin."""
         lanes: dict[int, list[int]] = {}
         for one, lane in self.tracks:
             lanes.setdefault(one, []).append(lane)
@@ -518,11 +518,11 @@ def recording(job: Frames) -> Recording:
     """
     profile = job.profile
     if not 0 < profile.job.n_ranks <= MAX_RANKS:
-        raise DataError(f"a job of {profile.job.n_ranks} ranks: the profile is damaged")
+        raise DataError(f"the profile has {profile.job.n_ranks} ranks: it is damaged")
     if not len(profile.tables["events"]) and not job.is_traced:
         remedy = "the trace files that were written beside the profile are missing: copy them too"
         if not profile.tables["ranks"]["n_events"].any():
             remedy = "the profile has no trace: run the job with --trace all"
-        raise DataError(f"{remedy}, or take json, parquet or prometheus, which need no trace")
+        raise DataError(f"{remedy}, or choose json, parquet or prometheus, which need no trace")
     # Events in the profile come first, because a trace folder beside it may be of an earlier run.
     return EventRing(profile) if len(profile.tables["events"]) else FullTrace(profile, job.trace)

@@ -22,8 +22,8 @@ def write(job: Frames, out: str, cluster: str | None = None) -> None:
     places = list(_places(profile))
     if not places:
         raise DataError(
-            f"the profile of job {printable(profile.job.id)} names no host, by which ClusterCockpit files "
-            "numbers: give one of a job with ranks"
+            f"the profile of job {printable(profile.job.id)} names no host, but ClusterCockpit stores "
+            "numbers by host: give a profile with ranks"
         )
     end_s = end_unix_s(profile)
     time = "" if end_s is None else f" {end_s}"

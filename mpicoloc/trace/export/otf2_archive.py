@@ -34,7 +34,7 @@ _ROLES = tuple(
     )
 )
 Ends = Mapping[int, list[tuple[bool, int, int]]]
-"""Message ends of a track, by begin of the call: whether it sends, partner, bytes."""
+"""Ends of messages on a track, by begin of the call: whether it is a send, partner, bytes."""
 
 
 def write(job: Frames, out: str) -> Sequence[str]:

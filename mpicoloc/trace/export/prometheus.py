@@ -47,7 +47,7 @@ def _samples(profile: Profile) -> Iterator[Sample]:
         "method": getattr(found.slowdown, "method", ""), "pricing": getattr(price, "pricing", ""),
     }  # fmt: skip
     yield from (
-        ("info", "What the job was, in labels; always 1.", about, 1),
+        ("info", "Facts of the job, as labels; always 1.", about, 1),
         ("partial", "1 if a rank was lost or left without MPI_Finalize.", {}, profile.partial),
         ("start_timestamp_seconds", "Begin of the job, since 1970.", {}, job.start_unix_s or None),
         ("wall_seconds", "Run time.", {}, job.wall_s),
@@ -72,10 +72,10 @@ def _interference(profile: Profile) -> Iterator[Sample]:
     yield from (
         ("slowdown", "T_co / T_solo.", {}, value),
         ("slowdown_low", "Lower end of its 95 % interval.", {}, low),
-        ("slowdown_high", "Upper end of it.", {}, high),
-        ("slowdown_observations", "Observations behind the slowdown.", {}, n),
+        ("slowdown_high", "Upper end of its 95 % interval.", {}, high),
+        ("slowdown_observations", "Observations from which the slowdown is estimated.", {}, n),
         ("shutters_taken", "Shutters taken for the job.", {}, found.n_taken),
-        ("shutters_used", "Of them, those that the slowdown is from.", {}, found.n_used),
+        ("shutters_used", "Shutters from which the slowdown is estimated.", {}, found.n_used),
         ("overhead_ratio", "Share of the time that measuring took.", {}, found.overhead_frac),
         ("coverage_ratio", "Share of the time that was measured.", {}, found.coverage_frac),
         ("shared_seconds", "Time with a co-runner.", {}, found.shared_s),
@@ -90,8 +90,8 @@ def _interference(profile: Profile) -> Iterator[Sample]:
 def _network(profile: Profile) -> Iterator[Sample]:
     rows = (
         ("network_sent_bytes", "Bytes that left this level of the fat-tree.", "sent_bytes"),
-        ("network_injection_bytes_per_second", "Rate of these bytes.", "injection_bps"),
-        ("network_utilisation_ratio", "Rate, over what the job's allocation has.", "utilisation_frac"),
+        ("network_injection_bytes_per_second", "Rate of the bytes that left this level.", "injection_bps"),
+        ("network_utilisation_ratio", "That rate over the rate available to the job.", "utilisation_frac"),
     )
     for name, meaning, key in rows:
         for level in profile.network.levels if profile.network else ():

@@ -80,7 +80,7 @@ def find_format(name: str) -> Format:
     if known not in FORMATS:
         close = difflib.get_close_matches(name, FORMATS, n=1)
         hint = f" (did you mean {close[0]}?)" if close else ""
-        raise UsageError(f"no format {name!r}{hint}; there are {', '.join(FORMATS)}")
+        raise UsageError(f"no format {name!r}{hint}; the formats are {', '.join(FORMATS)}")
     found = FORMATS[known]
     if found.library and importlib.util.find_spec(found.library) is None:
         raise EnvironmentFault(
@@ -124,7 +124,7 @@ def _n_events(job: Frames, wanted: Format) -> int | None:
 
 
 def write_format(job: Frames, wanted: Format, out: str | os.PathLike[str], **tags: str) -> list[str]:
-    """Write `job` to `out` in this format; returns sentences on what is left out. Errors are the format's."""
+    """Write `job` to `out` in this format; returns sentences on what is left out. Errors are the writer's."""
     module = importlib.import_module(f"mpicoloc.trace.export.{wanted.module}")
     with stage(f"writing {wanted.name}", _n_events(job, wanted) if wanted.is_trace else None, "events"):
         return list(module.write(job, os.fspath(out), **tags) or ())
@@ -148,7 +148,9 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError(f"--format is missing: give one of {', '.join(FORMATS)}")
     wanted = find_format(args.format)
     if args.cluster and wanted.name != CLUSTERCOCKPIT:
-        raise UsageError(f"--cluster is for --format {CLUSTERCOCKPIT}, got {wanted.name}: leave it out")
+        raise UsageError(
+            f"--cluster applies only to --format {CLUSTERCOCKPIT}, got {wanted.name}: leave it out"
+        )
     outputs.check(args.out, [args.file], is_folder=wanted.is_folder)
     job = open_profile(args.file)
     if warning := size_warning(job, wanted, args.out):

@@ -174,4 +174,4 @@ def test_nodes_die(openmpi, tmp_path, dying):
     assert profile.tables["nodes"]["hostname"].tolist() == [b"h0", b"h1"]
     assert (profile.tables["ranks"]["n_calls"] > 10).all()
     (note,) = [note for note in profile.notes if "last checkpoint" in note]
-    assert note.startswith(f"from the last checkpoints of {len(dying)} of 2 nodes")
+    assert note.startswith(f"made from the last checkpoints of {len(dying)} of 2 nodes")

@@ -90,7 +90,7 @@ def test_what_cannot_be_charged_is_told_and_keeps_no_other_from_it(books, spool)
     os.rename(records.record_path(moved), spool.folder / f"6.{BEGAN_S}.0.json")
     code, found = collected(books, spool.folder)
     said = {Path(entry["file"]).name.split(".")[0]: entry["reason"] for entry in found["charges"]}
-    words = {"6": f"is the record of 16.{BEGAN_S}.0.h5", "8": "record of its step",
+    words = {"6": f"of another profile, 16.{BEGAN_S}.0.h5", "8": "record of this step",
              "9": "mpicoloc ledger open nobody", "11": "was changed after it was written",
              "12": "damaged"}  # fmt: skip
     assert {job for job, reason in said.items() if reason is None} == {"7"}
@@ -221,7 +221,7 @@ def test_a_folder_of_users_is_told_from_a_spool(books, spool, tmp_path):
     no_spool, _, is_open, refused = notes(users)
     assert "has profiles but no record of Slurm's plugin: give the folder that plugstack.conf" in no_spool
     assert f"other users can add files to {users}: make root its owner, with mode 755" in is_open
-    assert "mpicoloc-8.h5 not charged: Slurm's record of its step" in refused
+    assert "mpicoloc-8.h5 not charged: the Slurm record of this step" in refused
     spool()
     assert notes(spool.folder) == []
     for mode, may in ((0o777, "remove files from"), (0o775, "remove files from"), (0o1775, "add files to")):

@@ -27,8 +27,8 @@ def folder(tmp_path, monkeypatch):
         ("link.h5", "is an input of the command"),
         ("sub", "is a folder"),
         ("nowhere/x", "there is no folder"),
-        ("-", "is not the name of a file"),
-        ("", "is not the name of a file"),
+        ("-", "is not a file name"),
+        ("", "is not a file name"),
     ],
 )
 def test_what_cannot_be_written_is_told_before_anything_is_done(folder, capsys, words, out, message):

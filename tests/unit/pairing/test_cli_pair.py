@@ -227,7 +227,7 @@ def test_larger_groups_are_planned_from_files_only(folder, capsys):
     assert three["duration_s"] == pytest.approx(60 * 1.2)
     watch = ["pair", "--watch", "--profiles", str(folder), "--prior-slowdown", "1.3"]
     assert main.main([*watch, "--per-node", "3"]) == 2
-    assert "--watch makes pairs, but --per-node is 3: leave it out" in capsys.readouterr().err
+    assert "--watch makes pairs, but --per-node is 3: leave out --per-node" in capsys.readouterr().err
 
 
 def test_files_that_are_none(folder, capsys):

@@ -172,7 +172,7 @@ def test_curves_without_intervals_give_none(folder, capsys):
     for words in (["place", *FULL], ["predict", "--curves", "curves.csv", "lu", "cg"]):
         assert main.main(words) == 0
         text = " ".join(capsys.readouterr().out.split())
-        assert " to 1." not in text and "-: alone, or no low and high ends in the file" in text
+        assert " to 1." not in text and "-: the job is alone, or the file has no low and high ends" in text
     assert main.main(["predict", "--curves", "curves.csv", "--json", "lu", "cg"]) == 0
     (folder / "told.json").write_text(capsys.readouterr().out)
     assert main.main(["pair", "told.json", "--slowdowns", "told.json", "--cautious"]) == 0

@@ -34,7 +34,7 @@ def test_two_nodes_make_one_partial_profile(out, capsys):
     assert profile.partial
     assert profile.tables["ranks"]["rank"].tolist() == [0, 1, 2, 3]
     assert profile.mpi.n_calls == 2 * sample.profile().mpi.n_calls
-    told = "from the last checkpoints of 2 of 2 nodes, of "
+    told = "made from the last checkpoints of 2 of 2 nodes, dated "
     assert told + "2023-11-14 22:14:20 UTC to 2023-11-14 22:14:30 UTC" in profile.notes
 
 
@@ -42,8 +42,8 @@ def test_a_node_that_is_missing_is_told(out):
     save(part(0, out=out), START_S + 60)
     assert main(["recover", str(out)]) == 0
     notes = hdf5.read(out).notes
-    assert "2 of 4 ranks are in this profile: 1 of 2 nodes sent their parts" in notes
-    assert any(note.startswith("from the last checkpoints of 1 of 2 nodes") for note in notes)
+    assert "only 2 of 4 ranks are in this profile: 1 of 2 nodes sent their parts" in notes
+    assert any(note.startswith("made from the last checkpoints of 1 of 2 nodes") for note in notes)
 
 
 def test_parts_of_several_disks(tmp_path, out):
@@ -66,7 +66,7 @@ def test_other_runs_are_left_out(out, capsys):
     assert main(["recover", str(out)]) == 0
     said = capsys.readouterr().err.splitlines()
     assert len(said) == 2
-    assert "2.part is of another run" in said[0] + said[1]
+    assert "2.part is from another run" in said[0] + said[1]
     assert "4.part is of another job" in said[0] + said[1]
     assert hdf5.read(out).tables["ranks"]["rank"].tolist() == [0, 1]
 
@@ -74,7 +74,7 @@ def test_other_runs_are_left_out(out, capsys):
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        (sample.profile(), "is whole"),
+        (sample.profile(), "is complete"),
         (merge([part(job_id="41")], partial=True), "is of another job, 41"),
         (merge([part(0), part(2)], partial=True), "has more"),
     ],

@@ -114,7 +114,7 @@ def test_what_was_not_watched_is_noted(monkeypatch):
     write_rank(1)
     assert any("did not count 88 threads" in note for note in collect(KEY).facts["notes"])
     monkeypatch.setattr(contract, "MC_N_NODE_RANKS", 1)
-    assert any("watched 1 of 2 ranks" in note for note in collect(KEY).facts["notes"])
+    assert any("watched only 1 of the 2 ranks" in note for note in collect(KEY).facts["notes"])
 
 
 def test_a_node_file_that_no_agent_wrote_claims_nothing():

@@ -192,7 +192,7 @@ def test_numbers_are_whole_and_different_programs_are_told(runs, capsys):
     out, err = capsys.readouterr()
     assert out.count("71,410") == 2 and "e+0" not in out
     assert out.splitlines()[-1] == "no verdict: one run each, give at least 3"
-    assert err == "mpicoloc: runs of different programs: lmp, pagerank.py\n"
+    assert err == "mpicoloc: these are runs of different programs: lmp, pagerank.py\n"
     assert main(["compare", "a.h5", "a.h5", "--against", "b.h5"]) == 0
     assert "different programs" in capsys.readouterr().err
     assert main(["compare", "-q", "a.h5", "b.h5"]) == 0
@@ -228,14 +228,14 @@ def test_what_was_not_measured_is_not_passed(runs, capsys):
     profile = sample.profile()
     hdf5.write(replace(profile, interference=replace(profile.interference, slowdown=None)), "none.h5")
     assert main(["compare", "old0.h5", "none.h5", "--regression", "slowdown=5%"]) == 3
-    assert "no run after measured this quantity" in capsys.readouterr().err
+    assert "no run in group 'after' measured this quantity" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["old0.h5"], "got 1 without --against"),
-        (["--against", "new0.h5"], "no runs before --against"),
+        (["--against", "new0.h5"], "--against has no runs before it"),
         (["old0.h5", "--group", "a", "new0.h5"], "put every profile after a --group"),
         (["--group", "a", "old0.h5"], "only one group, 'a'"),
         (["--group", "a", "--group", "b", "old0.h5"], "'a' has no profile"),

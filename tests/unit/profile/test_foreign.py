@@ -104,7 +104,7 @@ def test_a_column_of_texts_without_a_length_is_refused(path):
     kind = np.dtype([("n", "i4"), ("name", h5py.string_dtype())])
     with h5py.File(path, "r+") as file:
         file.create_dataset("new", data=np.array([(1, "a")], dtype=kind))
-    with pytest.raises(DataError, match="/new has a column of texts"):
+    with pytest.raises(DataError, match="/new has a column of variable-length strings"):
         signature.snapshot(path)
 
 

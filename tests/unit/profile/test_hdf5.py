@@ -171,7 +171,7 @@ def test_a_missing_part_is_damage(path, part):
         hdf5.read(path)
 
 
-HAS_NOT = "of another version of mpicoloc, or damaged: table ranks has other columns"
+HAS_NOT = "by another version of mpicoloc, or is damaged: table ranks has other columns"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ HAS_NOT = "of another version of mpicoloc, or damaged: table ranks has other col
     [
         ("ranks", "wall_s", [], HAS_NOT),
         ("ranks", "", [("lustre_bytes", "u8")], HAS_NOT),
-        ("peers", "src", [("src", "S9")], r"damaged: .* of type"),
-        ("peers", "src", [("src", "f8")], r"damaged: .* of type"),
+        ("peers", "src", [("src", "S9")], r"damaged: .* the wrong type"),
+        ("peers", "src", [("src", "f8")], r"damaged: .* the wrong type"),
     ],
 )
 def test_a_table_of_other_columns_is_refused(path, name, lacks, more, words):
@@ -265,7 +265,7 @@ def test_large_tables_are_read_when_they_are_used_and_only_of_the_file_that_was_
         file["corunners"][...] = company
     job = mpicoloc.open(path)
     assert len(job.call_sites) == 3
-    with pytest.raises(DataError, match="corunners has a overlap_s that is not a number"):
+    with pytest.raises(DataError, match="overlap_s of table corunners has a value that is not a number"):
         len(job.corunners)
     hdf5.write(sample.profile(partial=True), path)
     assert len(job.call_sites) == 3
@@ -290,7 +290,7 @@ def test_a_fact_of_another_kind_is_damage(path, group, name, value):
     hdf5.write(sample.profile(), path)
     with h5py.File(path, "r+") as file:
         file[group].attrs[name] = value
-    words = "schema version 2, this mpicoloc reads 1" if value == 2 else "damaged"
+    words = "schema version 2, but this mpicoloc reads 1" if value == 2 else "damaged"
     with pytest.raises(DataError, match=words):
         hdf5.read(path)
 

@@ -39,7 +39,7 @@ def test_what_the_traffic_lacks_and_what_is_assumed_are_notes(topology, monkeypa
     told = on_network(profile("1", 1000)).notes
     assert any("999 bytes to or from unknown ranks" in note for note in told)
     assert not any("links of" in note for note in told)
-    assert any("one link up from each switch is assumed" in note for note in told)
+    assert any("one uplink per switch is assumed" in note for note in told)
     monkeypatch.delenv("MPICOLOC_LINK_RATE")
     rate = [note for note in on_network(profile("1", 1000)).notes if "links of 10Gbit/s are assumed" in note]
     assert rate and "--link-rate" in rate[0]

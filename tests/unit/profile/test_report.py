@@ -365,7 +365,7 @@ def test_a_trace_of_every_call_beside_the_profile_is_drawn(here, monkeypatch):
     assert sum(column(found["rank-timeline"], "time_frac")) == all_the_time
     monkeypatch.setattr(times, "MOST_TRACE_BYTES", 100)
     for make in profile_figures.OF_TRACES:
-        assert "100 B at most are drawn" in make(made_, "all.h5").reason
+        assert "at most 100 B can be drawn" in make(made_, "all.h5").reason
 
 
 def test_missing_figures_are_told(here, capsys):
@@ -382,7 +382,7 @@ def test_missing_figures_are_told(here, capsys):
         (
             ["p.h5", "p.h5"],
             2,
-            "a page shows one profile, got 2: make one page each, or see them side by side with",
+            "a page shows one profile, got 2: make a page of each, or compare them with",
         ),
         (["p.h5", "--out", "p.h5"], 2, "--out p.h5 is an input of the command"),
         (["p.h5", "--out", "no/page.html"], 2, "there is no folder no"),

@@ -207,7 +207,7 @@ def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
         ((*HALO, "--input-speedup", "inf"), 2, "--input-speedup must be a number above 0"),
         ((*HALO, "--mtu", 0), 2, "--mtu must be at least 1, got 0"),
         ((*HALO, "--mtu", "2GB"), 2, "--mtu must be at most 1,048,576, got 2GB"),
-        ((*HALO, "--lane", 2, "--lanes", 2), 2, "--lane 2: with 2 lanes give lanes 0 to 1"),
+        ((*HALO, "--lane", 2, "--lanes", 2), 2, "--lane 2: the 2 lanes are 0 to 1"),
         ((*HALO, "--lanes", 300), 2, "--lanes must be a whole number of at most 16"),
         ((*HALO, "--cable-latency-s", "1e9"), 2, "--cable-latency-s must be at most 1 s, got 1e9"),
         ((*HALO, "--times", 10**12), 2, "--times must be a whole number of at most 2147483647"),
@@ -229,13 +229,13 @@ def test_two_jobs_are_written_as_ranks_of_one_trace(capsys, trace, tmp_path):
         (("nowhere.h5",), 3, "cannot read nowhere.h5"),
         ((*HALO, "--against", "no.json"), 2, "--against no.json cannot"),
         ((*HALO, "--high-limit", "3"), 2, "add --high"),
-        ((*HALO, "--high", "4", "--lanes", "2"), 2, "--high 4: with 2 lanes"),
+        ((*HALO, "--high", "4", "--lanes", "2"), 2, "--high 4: the 2 lanes"),
         ((*HALO, "--high", "0", "--high-limit", "256"), 2, "--high-limit must be a whole number"),
         ((*HALO, "--tables", "x"), 2, "ibnetdiscover"),
         ((*HALO, "--flit", "0"), 2, "--flit"),
         ((*HALO, "--local-rate", "3"), 2, "rate"),
         ((*HALO, "--cable-latency-s", "1e-9,1e-9,1e-9"), 2, "3 cable latencies for 2 levels"),
-        ((".",), 3, "is a folder without trace.txt"),
+        ((".",), 3, "has neither trace.txt"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_one_line(capsys, monkeypatch, tmp_path, words, code, line):
@@ -262,15 +262,15 @@ def test_sends_of_a_profile_without_receives_are_refused_unless_left_out(capsys,
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ("[1]", "is not an output of mpicoloc replay --json"),
-        ('{"j_inter_host_s": 1}', "is not an output of mpicoloc replay --json"),
-        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": NaN}', "is not an output of"),
-        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": true}', "is not an output of"),
+        ("[1]", "is not the output of `mpicoloc replay --json`"),
+        ('{"j_inter_host_s": 1}', "is not the output of `mpicoloc replay --json`"),
+        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": NaN}', "is not the output of"),
+        ('{"jobs": [{"name": "halo", "n_hosts": 4}], "j_inter_host_s": true}', "is not the output of"),
         (
             '{"jobs": [{"name": "halo", "n_hosts": 5}], "j_inter_host_s": 1}',
-            r"is of jobs halo \(hosts: 5\), and these are halo \(hosts: 4\): give a result of the same jobs",
+            r"has the jobs halo \(hosts: 5\), but this replay has halo \(hosts: 4\): give a result",
         ),
-        ('{"jobs": [], "j_inter_host_s": 1}', r"is of jobs none, and these are halo \(hosts: 4\)"),
+        ('{"jobs": [], "j_inter_host_s": 1}', r"has the jobs none, but this replay has halo \(hosts: 4\)"),
     ],
 )
 def test_a_result_of_other_jobs_is_nothing_to_compare_with(capsys, trace, text, line):

@@ -142,7 +142,7 @@ def test_a_collective_that_never_completed_is_told(archive, tmp_path):
     archive.call(0, "MPI_Iallreduce", 10, 20, ("non_blocking_collective_request", 11, 7))
     archive.call(1, "MPI_Init", 10, 20)
     archive.close()
-    with pytest.raises(DataError, match="rank 0 began MPI_Iallreduce and never completed it"):
+    with pytest.raises(DataError, match="rank 0 began MPI_Iallreduce but never completed it"):
         read(tmp_path)
 
 
@@ -153,7 +153,7 @@ def test_what_is_left_out_is_noted(archive, tmp_path):
     archive.writers[0].measurement_on_off(30, MeasurementMode.OFF)
     archive.close()
     notes = read(tmp_path).notes
-    assert "left out: messages and collectives of threads that are no rank (1)" in notes
+    assert "left out: messages and collectives of threads that are not ranks (1)" in notes
     assert "left out: pauses of the recording, and what ran in them (1)" in notes
 
 
@@ -175,7 +175,7 @@ def test_collectives_without_sizes_are_told(archive, tmp_path):
     for rank in range(2):
         archive.call(rank, "MPI_Bcast", 10, 20)
     archive.close()
-    with pytest.raises(DataError, match=r"does not say what collectives moved .*MPI_Bcast of rank 0"):
+    with pytest.raises(DataError, match=r"lacks the data of collectives .*MPI_Bcast of rank 0"):
         read(tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_a_message_with_one_end_is_refused_or_left_out(archive, tmp_path):
     archive.call(1, "MPI_Recv", 10, 30, ("mpi_recv", 30, 0, world, 7, 100))
     archive.call(1, "MPI_Recv", 4000000, 5000000, ("mpi_recv", 5000000, 0, world, 9, 50))
     archive.close()
-    line = r"2 of 3 messages have only one end .* a send of 200 bytes from rank 0 to rank 1, tag 7, at 0.0025"
+    line = r"2 of 3 messages lack their .* a send of 200 bytes from rank 0 to rank 1, tag 7, at 0.0025"
     with pytest.raises(DataError, match=line):
         read(tmp_path)
     choices = sources.Choices(is_unmatched_left_out=True)

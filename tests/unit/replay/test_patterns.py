@@ -23,7 +23,7 @@ def test_incast_is_from_everybody_to_rank_0():
 @given(st.integers(2, 30), st.integers(1, 100))
 def test_a_shift_is_a_permutation(n, k):
     if k % n == 0:
-        with pytest.raises(UsageError, match="give the distance"):
+        with pytest.raises(UsageError, match="give a distance"):
             pattern(f"shift:{k}", n)
         return
     assert program_runner.run(pattern(f"shift:{k}", n)) == sorted((i, (i + k) % n, 1000) for i in range(n))
@@ -73,7 +73,7 @@ def test_a_grid_has_all_ranks(n):
     ("name", "words"),
     [
         ("ring", "--pattern must be incast"),
-        ("shift", "give the distance"),
+        ("shift", "give a distance"),
         ("shift:0", "1 to 7"),
         ("uniform", "give the load"),
         ("uniform:-1", "above 0"),

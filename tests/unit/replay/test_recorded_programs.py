@@ -162,7 +162,7 @@ def test_a_part_has_what_begins_in_it_and_the_computation_at_its_edges():
     assert program_runner.run(found) == [(0, 1, 6)]
     assert note.endswith("edges: 1 message, 1 collective")
     assert program_runner.run(part_of(ranks, 35, 100, sent, [barrier])[0]) == [(0, 1, 1), (0, 1, 6)]
-    with pytest.raises(DataError, match="from --from-s to --until-s: the last one"):
+    with pytest.raises(DataError, match="between --from-s and --until-s: the last call"):
         part_of(ranks, 200, 300, sent, [barrier])
 
 

@@ -97,13 +97,13 @@ def progress(run, i_job, n_slots=27):
 
 
 def test_a_lane_without_weight_would_never_send():
-    with pytest.raises(DataError, match=r"lane 1, which service level 1 uses, has no weight above 0"):
+    with pytest.raises(DataError, match=r"lane 1 of service level 1 has no weight above 0"):
         Lanes(BUFFERS, BUFFERS, (0, 1), low=((0, 1), (1, 0)))
 
 
 def test_a_packet_must_fit_the_buffer():
     network = tree((2,), (1,), lanes=Lanes((1000,), (4000,)))
-    with pytest.raises(UsageError, match=r"input buffer of lane 0 has 1000 bytes, and a packet 2000"):
+    with pytest.raises(UsageError, match=r"input buffer of lane 0 has 1000 bytes, but a packet 2000"):
         simulate(network, [flow(0, 1, 1)], PLAIN)
 
 
@@ -111,7 +111,7 @@ def test_a_packet_must_fit_the_buffer():
     ("fields", "message"),
     [
         ({"input_bytes": ()}, "number must be in"),
-        ({"output_bytes": (1,)}, "one per lane"),
+        ({"output_bytes": (1,)}, "give as many"),
         ({"lane_of_level": (3,)}, "lane 3 is not in"),
         ({"low": ((0, 256),)}, "weight of lane 0 must be in"),
         ({"high_limit": 256}, "high limit must be in"),

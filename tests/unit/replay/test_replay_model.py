@@ -51,7 +51,7 @@ def test_the_interval_is_over_placements():
 
 
 def test_an_unknown_job_is_told_or_asked_of_another_model():
-    with pytest.raises(DataError, match=r"programs of new .* are not known"):
+    with pytest.raises(DataError, match=r"no trace of new .* is known"):
         model().predict(features("new"), [features("loud")])
     other = MeasuredTable({})
     with pytest.raises(DataError, match="was not measured"):
@@ -59,7 +59,7 @@ def test_an_unknown_job_is_told_or_asked_of_another_model():
 
 
 def test_jobs_that_do_not_fit_are_told():
-    with pytest.raises(DataError, match="need 20 hosts, the network has 16"):
+    with pytest.raises(DataError, match="need 20 hosts, but the network has 16"):
         model().predict(features("loud"), [features("loud")] * 4)
 
 

@@ -237,14 +237,14 @@ def test_impossible_operations_are_told(ops):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"host_of_rank": np.array([0, 4])}, "rank 1 is on host 4, the network has hosts 0 to 3"),
+        ({"host_of_rank": np.array([0, 4])}, "rank 1 is on host 4, but the network has hosts 0 to 3"),
         ({"program_of_rank": np.array([0, 2])}, "program numbers must be in"),
-        ({"host_of_rank": np.array([0])}, "one per rank"),
-        ({"service_level": 3}, "no lane for service level 3"),
+        ({"host_of_rank": np.array([0])}, "one each per rank"),
+        ({"service_level": 3}, "service level 3 has no lane"),
         ({"compute_factor_of_rank": np.array([1.0])}, "factor"),
         ({"compute_factor_of_rank": np.array([1.0, np.nan])}, "factor"),
         ({"start_s": -1.0}, "start_s"),
-        ({"programs": [np.zeros(3)] * 2}, "not a row of operations"),
+        ({"programs": [np.zeros(3)] * 2}, "not a one-dimensional array"),
     ],
 )
 def test_jobs_are_checked(fields, message):

@@ -223,12 +223,12 @@ def test_tables_of_a_subnet_manager_replace_the_routes():
     [
         ({"link_to": np.zeros(3, int)}, "link_to must have 9 numbers"),
         ({"link_bps": np.zeros(9)}, "link rates must be"),
-        ({"next": np.zeros((3, 3), int)}, "node 3 reaches host 0 over a link that begins at node 0"),
+        ({"next": np.zeros((3, 3), int)}, "from node 3 to host 0, the next link begins at node 0"),
         ({"first": np.array([0, 1, 9])}, "first names a link or set that does not exist"),
         ({"routing": "x"}, "routing must be one of"),
         ({"flit_bytes": 0}, "flit_bytes"),
         ({"link_latency_ps": np.full(9, -1)}, "latencies"),
-        ({"link_to": np.full(9, 6)}, "link_to must be nodes"),
+        ({"link_to": np.full(9, 6)}, "nodes in link_to must be"),
     ],
 )
 def test_networks_are_checked(fields, message):

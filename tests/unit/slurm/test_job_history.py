@@ -114,8 +114,8 @@ def test_profiles_and_nodes_of_another_machine_than_the_models_are_named(slurm, 
     told = capsys.readouterr()
     assert "to share" not in told.out
     ours, theirs = "Epyc, 8 CPUs, 16 GiB", "Epyc, 4 CPUs, 16 GiB"
-    assert f"profiles in {folder} are of {theirs}, and the model is of {ours}" in told.err
-    assert f"node n1 has 4 CPUs, and the model is of {ours}" in told.err
+    assert f"profiles in {folder} are from {theirs}, but the model is from {ours}" in told.err
+    assert f"node n1 has 4 CPUs, but the model is from {ours}" in told.err
     known = job_history.ProfileHistory(str(folder), Machine("Epyc", 8, 2.0**34))
     known.update()
     jobs = {job.name: job for job in client.snapshot().jobs}
@@ -175,7 +175,7 @@ def test_nobody_speaks_for_another_user(slurm, folder, capsys):
     assert known.features_of(theirs, 0.0) is not None
     assert look(folder) == 0
     assert (
-        f"forged.h5 is of a job of root, but the file belongs to user {stranger}" in capsys.readouterr().err
+        f"forged.h5 is from a job of root, but the file belongs to user {stranger}" in capsys.readouterr().err
     )
 
 

@@ -132,7 +132,7 @@ def test_partitions_that_keep_pairs_apart_are_told():
     (line,) = told(*QUEUES, PreemptType="preempt/partition_prio")
     assert "may preempt jobs of whole" in line
     (line,) = told(*QUEUES, PreemptMode="SUSPEND,GANG")
-    assert "suspended by turns" in line
+    assert "suspended in turn" in line
     (line,) = told(*QUEUES, SelectTypeParameters="CR_CORE_MEMORY", DefMemPerNode="UNLIMITED")
     assert "gets all memory of its node" in line
     fine = {"SelectTypeParameters": "CR_CORE_MEMORY", "DefMemPerCPU": "2000", "PreemptType": "preempt/none"}

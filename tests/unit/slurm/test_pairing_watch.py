@@ -146,7 +146,7 @@ def test_a_second_service_does_not_begin(watch, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(watch.folder / "cache"))
     with service.hold_lock(Partitions("whole", "shared")):
         assert watch(n_looks=1) == []
-        assert "another `mpicoloc pair --watch` steers whole and shared" in capsys.readouterr().err
+        assert "another `mpicoloc pair --watch` manages whole and shared" in capsys.readouterr().err
         assert watch("--prior-slowdown", "1.3", "--dry-run", n_looks=1)
         with service.hold_lock(Partitions("others", "shared")):
             pass

@@ -170,7 +170,7 @@ def test_partitions_tell_their_order_and_their_longest_time():
     [{}, {"jobs": None}, {"jobs": [{}]}, {"jobs": [{"job_id": "x"}]}, [], {"errors": ["no"], "jobs": []}],
 )
 def test_an_answer_of_another_kind_is_told(answer):
-    with pytest.raises(DataError, match="Slurm's answer is not understood"):
+    with pytest.raises(DataError, match="Slurm's answer cannot be parsed"):
         client.parsed(answer, ANSWERS["sinfo"], 0.0)
 
 

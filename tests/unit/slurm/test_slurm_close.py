@@ -230,11 +230,11 @@ def test_each_profile_is_read_once_however_many_steps_end(job, monkeypatch):
 def test_the_profile_of_another_job_or_user_is_not_signed(job):
     path = job / "out" / "9.0.h5"
     path.write_bytes((job / "out" / "7.0.h5").read_bytes())
-    with pytest.raises(DataError, match="of job '7', not 9"):
+    with pytest.raises(DataError, match="from job '7', not from 9"):
         sign(job, replace(START, job=9), "9.0.h5")
     of_other = profile()
     hdf5.write(replace(of_other, job=replace(of_other.job, id="7", user="somebody")), job / "out" / "7.0.h5")
-    with pytest.raises(DataError, match="of user 'somebody', not"):
+    with pytest.raises(DataError, match="from user 'somebody', not"):
         sign(job)
     assert not list((job / "spool").iterdir())
 

@@ -130,7 +130,7 @@ def test_what_slurm_knows_no_more_is_told_and_stays(spool, key, tmp_path, monkey
     path = write_note(spool, replace(STEP, ended_unix_s=1795377590.0))
     (found,) = left(spool, key)
     assert isinstance(found, Refused)
-    for words in ("step 11.0 of user 1000", "4 CPUs on its first node of 2,", "19:59:50 UTC", str(path)):
+    for words in ("step 11.0 of user 1000", "4 CPUs on the first of 2 nodes,", "19:59:50 UTC", str(path)):
         assert words in str(found)
     command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path]
     assert main(command) == 1 and path.exists() and not records(spool)
@@ -301,11 +301,11 @@ def test_a_record_that_nobody_can_make_any_more_is_told(spool, key, tmp_path, mo
     kept(spool)
     command = ["slurm", "settle", "--spool", str(spool), "--key-file", key.path]
     told(tmp_path, monkeypatch, StateCompact="CD", EndTime="Unknown")
-    assert main(command) == 3 and "Slurm has no end time of job 11" in capsys.readouterr().err
+    assert main(command) == 3 and "Slurm gives no end time of job 11" in capsys.readouterr().err
     told(tmp_path, monkeypatch, JobID="12")
     assert main(command) == 1
     err = capsys.readouterr().err
-    assert "no record of job 11 itself" in err and "sacct -D -j 11 " in err
+    assert "Slurm has forgotten job 11" in err and "sacct -D -j 11 " in err
     os.unlink(files.mark_path(str(spool), 11))
     assert f"remove {spool}/.steps/11.allocation" in err and main(command) == 0
 

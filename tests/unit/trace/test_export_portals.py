@@ -158,5 +158,7 @@ def test_what_is_wrong_is_told_in_one_line(tmp_path, capsys):
     assert main([*call, "clustercockpit"]) == 3
     assert main([*call, "xdmod", "--cluster", "fritz"]) == 2
     first, second = capsys.readouterr().err.splitlines()
-    assert "names no host" in first and "--cluster is for --format clustercockpit, got xdmod" in second
+    assert (
+        "names no host" in first and "--cluster applies only to --format clustercockpit, got xdmod" in second
+    )
     assert not (tmp_path / "out").exists()

@@ -102,21 +102,25 @@ def test_files_for_opensm_and_slurm_are_written_for_all_to_read(qos, folder):
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [
-        (("--lanes", "6"), 2, "--lanes must be one of 1, 2, 4, 8, 15, as InfiniBand's ports have, got 6"),
+        (("--lanes", "6"), 2, "--lanes must be one of 1, 2, 4, 8, 15, as InfiniBand allows, got 6"),
         (("--lanes", "0"), 2, "--lanes must be a whole number of at least 1, got '0'"),
-        (("--lanes", "2", "--weights", "1,1,1"), 2, "3 lanes in use, and the ports have 2: give --lanes"),
+        (("--lanes", "2", "--weights", "1,1,1"), 2, "3 lanes are in use, but the ports have 2: give --lanes"),
         (("--lanes", "2", "--assign", "0,2"), 2, "lanes must be in [0, 1], got [0, 2]"),
-        (("--weights", "1,0"), 2, "weight of lane 1 must be at least 1 packet, got 0: without weight it is"),
+        (
+            ("--weights", "1,0"),
+            2,
+            "weight of lane 1 must be at least 1 packet, got 0, because a lane without",
+        ),
         (("--weights", "1,x"), 2, "--weights must be a whole number of at least 0, got 'x'"),
-        (("--weights", "1,500"), 2, "rows of the arbitration table, and the ports have 8: give smaller"),
+        (("--weights", "1,500"), 2, "rows of the arbitration table, but the ports have 8: give smaller"),
         (("--weights", "1"), 2, "lane 1 is not in [0, 0]: give each job a lane that is in use"),
         (("--mtu", "9000"), 2, "--mtu must be one of 256, 512, 1024, 2048, 4096"),
-        (("--high", "0,1"), 2, "all lanes have high priority, so none has"),
+        (("--high", "0,1"), 2, "all lanes have high priority, so none is preferred"),
         (("--high-limit", "256"), 2, "--high-limit must be in [0, 255], got 256"),
         (("--search", "--weights", "1,2"), 2, "--search tries weights and priorities: leave out --weights"),
-        (("--search", "--lanes", "1"), 2, "--search weighs lanes, and all jobs are on one"),
+        (("--search", "--lanes", "1"), 2, "--search needs jobs on different lanes"),
         (("--search", "--goal", "money"), 2, "--goal must be time or slowdown, got 'money'"),
-        (("--figures", "f"), 2, "--figures draws what --search finds: give it too"),
+        (("--figures", "f"), 2, "--figures draws what --search finds: give --search too"),
         (("--opensm", "one.h5/x"), 4, "cannot write to one.h5/x: Not a directory; choose another folder"),
     ],
 )
@@ -128,7 +132,7 @@ def test_bad_input_is_one_line_with_the_remedy(qos, flags, code, words):
 
 def test_a_job_without_a_name_in_slurm_cannot_be_known_again(qos):
     code, out, err = qos("--slurm", "none", files=("nameless.h5", "two.h5"))
-    assert (code, out) == (3, "") and "job nameless: its name in Slurm is ''" in err
+    assert (code, out) == (3, "") and "job nameless: the plugin cannot recognise its name in Slurm, ''" in err
 
 
 def test_one_name_has_one_level(qos, folder):
@@ -155,6 +159,6 @@ def test_flags_are_checked_before_profiles_are_read(qos):
 def test_a_search_refuses_messages_that_nobody_received_and_jobs_that_take_no_time(qos):
     """Both jobs send to a rank of which the trace has no receive."""
     code, _, err = qos("--search")
-    assert code == 3 and "one.h5: 2 of 2 messages have only one end" in err
+    assert code == 3 and "one.h5: 2 of 2 messages lack their send or receive" in err
     code, _, err = qos("--search", "--allow-unmatched", "--link-rate", "1Gbit/s")
     assert code == 3 and "job one takes no time alone" in err.splitlines()[-1]

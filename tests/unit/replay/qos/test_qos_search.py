@@ -69,7 +69,7 @@ def test_weights_for_which_the_ports_have_no_rows_are_not_tried():
 
 def test_one_lane_has_nothing_to_weigh():
     found = all_meet(0.3, 0.15)
-    with pytest.raises(UsageError, match="all jobs are on one"):
+    with pytest.raises(UsageError, match="jobs on different lanes"):
         trials(found, choose_policy(found, Ports(1)))
     with pytest.raises(UsageError, match="--max-weight must be at least 1"):
         trials(found, choose_policy(found, PORTS), 0)
