@@ -174,7 +174,8 @@ def test_a_plan_that_is_not_proved_near_the_least_says_so(monkeypatch):
     assert stopped.lower_bound_s == pytest.approx(101 * 150)
     assert stopped.gap_frac == pytest.approx(1 / 3)
     assert stopped.notes == (
-        "the plan may take up to 33.33 % more than the least possible: no proof was found that the gap is at most 0.1 %",
+        "the plan may take up to 33.33 % more than the least possible: "
+        "no proof was found that the gap is at most 0.1 %",
     )
 
 
