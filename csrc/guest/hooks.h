@@ -87,7 +87,8 @@ void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
    is the slow path of mc_enter_light. */
 int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *stack);
 
-/* A sampled call has completed something (a message came): end a cycle, whether the call was timed or not. */
+/* To be called after a sampled call with a result, such as a message that arrived. Ends a cycle, whether or not the
+   call was timed. */
 void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
 /* stack: address in the wrapper's own stack frame. */

@@ -79,8 +79,8 @@ def _first_free_switches(machine: Machine, free: Bools, n_nodes: int) -> int | N
 def best_fit(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     """Nodes below the lowest switch with room for the job; of several, the switch with the fewest free nodes.
 
-    Below it, first-level switches are filled one by one: next is the switch with the fewest free nodes that
-    holds the rest of the job or, if there is none, the switch with the most free nodes.
+    Below it, first-level switches are filled one by one. Of the switches that hold the rest of the job, the
+    one with the fewest free nodes is next; if none holds it, the one with the most free nodes.
 
     Notes
     -----

@@ -251,7 +251,7 @@ class Machine:
         return max(self.height - 1, 1)
 
     def switch_subtree(self) -> Ints:
-        """Number of the top-level subtree (just below the roots) of each first-level switch."""
+        """The top-level subtree (just below the roots) that contains each first-level switch."""
         return self.subtree[self.top_level - 1][self.starts[0]]
 
     def per_switch(self, flags: Bools) -> Ints:

@@ -290,7 +290,7 @@ class _Half:
         n_shared = n_nodes - len(self.free)
         if n_shared < 1 or not len(order):
             return None
-        # Second choice: a single host with enough nodes, so that no other job is slowed.
+        # The other choice is a single running job with enough nodes, so that no other job is slowed.
         room = np.cumsum(self.counts[order])
         whole = np.flatnonzero(self.counts[order] >= n_shared)
         choices = [order[: int(np.searchsorted(room, n_shared)) + 1]] if room[-1] >= n_shared else []

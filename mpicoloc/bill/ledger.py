@@ -747,7 +747,7 @@ def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
 
 
 _N_ASKED = 500
-"""Number of claims in one query, because databases limit the length of statements."""
+"""Largest number of claims in one query: databases limit the length of statements."""
 
 
 @dataclass(frozen=True)

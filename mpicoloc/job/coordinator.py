@@ -495,7 +495,7 @@ def _watch(key: str, member: Membership) -> Ranks | None:
             agreement.step(is_over=True)
             member.look()
             _rest(agent)
-        # Ranks on other nodes may still compute; until they finish, the ranks here remain part of the job.
+        # Ranks on other nodes may still be computing; until they finish, this node's ranks remain in the job.
         everywhere = member.comm.Ibarrier()
         while not everywhere.Test():
             member.look()

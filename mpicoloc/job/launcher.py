@@ -180,7 +180,8 @@ def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> 
     Open MPI chooses mapping and binding by the number of ranks: up to two are bound to cores, more to sockets
     (version 4) or NUMA domains (5), none if there are more ranks than cores. One more rank could change that
     choice, so the arguments spell it out; `overload-allowed` lets the coordinator, which sleeps and unbinds
-    itself, share a core. The user's own choices are kept, with room for the coordinator.
+    itself, share a core. The user's own mapping and binding are kept, and extended to
+    allow the extra process.
     """
     given = _flags(extra)
     words = [_word_with_room(before, word) for before, word in itertools.pairwise(["", *extra])]

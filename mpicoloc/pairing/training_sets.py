@@ -194,7 +194,9 @@ def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:
     meant = [kind for kind in kinds if wanted.lower() in str(kind).lower()]
     if len(meant) > 1:
         names = "; ".join(map(str, meant))
-        raise DataError(f"profiles of {len(meant)} machines: {names}; choose one with --machine WORDS")
+        raise DataError(
+            f"the profiles are of {len(meant)} machines ({names}): choose one with --machine WORDS"
+        )
     if wanted and not meant:
         raise DataError(
             f"no profile of a machine {wanted!r}; the machines are: {'; '.join(map(str, kinds)) or 'none'}"

@@ -58,7 +58,7 @@ class Elf(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """The MPI that a program loads: family ("mpich", "openmpi", "abi"), and file, None if not found.
+    """The MPI that a program loads: its family ("mpich", "openmpi", "abi"), and its file (None: not found).
 
     `user` is the file that links the MPI: the program or one of its libraries; empty if no file does.
     """

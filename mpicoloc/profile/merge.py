@@ -145,7 +145,7 @@ def merge(parts: Sequence[NodePart], partial: bool = False) -> Profile:
     except UsageError as error:
         # If the site's price function fails or is missing on this node, the profile must still be written.
         default = str(config.BY_KEY["price.pricing"].default)
-        return made(pricing=default, notes=(*notes, f"{error}; {default} taken"))
+        return made(pricing=default, notes=(*notes, f"{error}; using {default}"))
 
 
 def _joined(name: str, parts: Sequence[NodePart]) -> Table:
@@ -208,7 +208,7 @@ def _rng(job: Job) -> np.random.Generator:
 
 
 def _option(key: str, notes: list[str]) -> config.Value:
-    """The option's value, or the default if that is invalid: the profile must be written in any case."""
+    """The option's value, or the default instead of an invalid value, because the profile must always be written."""
     try:
         return config.get(key)
     except UsageError as error:

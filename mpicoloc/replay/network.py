@@ -114,7 +114,9 @@ def equal_lanes(n: int = 1, total_bytes: int = 65536, weights: tuple[int, ...] =
 
 
 ROUTINGS = ("d-mod-k", "s-mod-k", "random-flow", "random", "adaptive")
-"""Routings, ordered as `enum rp_routing`; ``random`` draws for each packet. Tables without sets ignore it."""
+"""Routings in the order of `enum rp_routing`; ``random`` draws a path for each packet.
+
+The routing has no effect on tables without sets of alternative links."""
 
 
 @dataclass(frozen=True)

@@ -227,7 +227,7 @@ def word_columns(header: Iterable[str]) -> list[Column]:
 
 
 def interval(found: Estimate, form: str = ".3f") -> str:
-    """The ends of an estimate's interval; ``-`` if there is no interval, or only one from rounding."""
+    """The ends of an estimate's interval; ``-`` if it has none, or if both ends are the same when rounded."""
     return ends(found.low, found.high, form) or "-"
 
 

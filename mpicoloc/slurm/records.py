@@ -271,7 +271,7 @@ def record_ended_step(
     writes a record of the job itself.
 
     Result: path of the record; None if a record of that name exists. Raises `EnvironmentFault` if slurmctld
-    does not answer, or has forgotten a step without a note, or if the spool cannot be written. Raises
+    does not answer, if it has forgotten a step that has no note, or if the spool cannot be written. Raises
     `DataError` if Slurm's answer is not understood, as from another version of Slurm.
     """
     if not STEP.fullmatch(step):

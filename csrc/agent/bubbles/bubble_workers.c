@@ -34,7 +34,7 @@ typedef struct worker {
 } worker;
 
 struct mc_bubble_workers {
-    int n, n_wanted; /* workers that were started, and that are wanted */
+    int n, n_wanted; /* number of workers started so far, and number wanted */
     int has_waker, stop;
     /* Memory of the first worker, of each other worker, and of all workers that have allocated theirs. */
     uint64_t first_bytes, other_bytes, opened_bytes;

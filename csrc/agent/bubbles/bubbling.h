@@ -51,7 +51,7 @@ int mc_bubbling_serve(mc_bubbling *bubbling, const mc_reservation *shutter, cons
                       const mc_job_ranks *ranks);
 /* Wait for the bubbles to end, but only until shortly before the end of the shutter. */
 void mc_bubbling_await(const mc_bubbling *bubbling, const mc_reservation *shutter, int *wake);
-/* Report in the acknowledgement whether the bubbles ran as requested; waits until the shutter's end at most. */
+/* Report in the acknowledgement whether the bubbles ran as requested. Waits no longer than until the shutter's end. */
 void mc_bubbling_answer(const mc_bubbling *bubbling, const mc_reservation *shutter, mc_ack *ack, int *wake);
 
 #endif

@@ -521,7 +521,7 @@ def n_calls_of(rows: Table, pairs: Mapping[int, tuple[int, int]]) -> dict[tuple[
 
 
 def _group_or_pair(row: Any, number: Mapping[tuple[int, int], int]) -> int:
-    """The group of a row of ``collectives``, or the number of its pair of groups."""
+    """The group in a row of ``collectives``, or the number of the pair if the row names two groups."""
     group, other = int(row["group"]), int(row["to_group"])
     if not other:
         return group

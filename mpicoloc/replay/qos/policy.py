@@ -335,7 +335,9 @@ def choose_policy(
     """
     first = int(is_lane_0_free)
     if ports.n_lanes <= first:
-        raise UsageError("the ports have one lane, which is to stay free: give --lanes if they have more")
+        raise UsageError(
+            "no lane is left for jobs, as the ports have only one, which stays free: if they have more, give --lanes"
+        )
     if lane_of_job is None:
         lane_of_job = [first + lane for lane in assign_lanes(demands, ports.n_lanes - first)]
     elif len(lane_of_job) != demands.n_jobs:

@@ -113,7 +113,7 @@ def test_a_page_without_sharing(capsys):
         (("--slowdowns", "pairs.csv"), 2, "--slowdowns applies only to jobs that share nodes"),
         (("--seed", "3"), 2, "--seed applies only to jobs that share nodes"),
         (("--rate-su", "9"), 2, "--rate-su applies only to jobs that share nodes"),
-        ((*BLIND, "--order", "priority"), 2, "fcfs and easy only"),
+        ((*BLIND, "--order", "priority"), 2, "orders fcfs and easy"),
         (("--sharing", "blind", "--slowdowns", "none.csv"), 2, "none.csv cannot be read"),
         ((*BLIND, "--mix", "cg=1"), 2, "program cg has no slowdowns"),
         ((*BLIND, "--seeds", "0"), 2, "--seeds"),
@@ -124,7 +124,7 @@ def test_a_page_without_sharing(capsys):
         (
             (*BLIND, "--programs", "programs.csv", "--mix", "lammps=1"),
             2,
-            "give one of them",
+            "give only one",
         ),
         (("--page", "no/such/folder.html"), 2, "there is no folder"),
     ],

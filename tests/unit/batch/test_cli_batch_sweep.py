@@ -153,8 +153,8 @@ def test_a_sweep_is_refused_before_its_first_row_for_what_its_last_one_lacks(
         (("one.swf", "--sweep", "out", "x", "--out", "x"), 2, "this flag cannot be swept"),
         (("one.swf", "--sweep", "order", "--out", "x"), 2, "has no values"),
         (("one.swf", "--sweep", "order", "easy", "--sweep", "order", "fcfs", "--out", "x"), 2, "twice"),
-        (("one.swf", "--order", "fcfs", "--sweep", "order", "easy", "--out", "x"), 2, "given too"),
-        (("one.swf", "--sweep", "order", "easy", "--page", "p", "--out", "x"), 2, "to one simulation"),
+        (("one.swf", "--order", "fcfs", "--sweep", "order", "easy", "--out", "x"), 2, "has a fixed value"),
+        (("one.swf", "--sweep", "order", "easy", "--page", "p", "--out", "x"), 2, "to a single simulation"),
         (
             ("one.swf", "--sweep", "seed", "1", "--out", "x"),
             2,

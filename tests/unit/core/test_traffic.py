@@ -94,7 +94,7 @@ def test_a_rank_outside_the_job_is_refused():
         Traffic.of(4, [0], [4], [1])
     with pytest.raises(DataError, match=">= 0, got -1"):
         Traffic.of(4, [0], [1], [-1])
-    with pytest.raises(DataError, match="4 and of 5 ranks"):
+    with pytest.raises(DataError, match="4 and 5 ranks"):
         total(5, [Traffic.empty(4)])
     with pytest.raises(DataError, match="one length"):
         Traffic(4, *(np.zeros(n, dtype=np.int64) for n in (2, 2, 2, 3)))

@@ -175,7 +175,7 @@ def test_jobs_on_one_host_are_refused_and_full_trees_too(files, capsys):
     assert "jobs 1 and 2 both have ranks on host n0" in said and "--placement" in said
     argv = ["network", "one.h5", "two.h5", "--topology", "XGFT(1;3;1)", "--placement", "RF"]
     assert main(argv) == 3
-    assert "need 2 hosts, XGFT(1;3;1) has 1 free" in capsys.readouterr().err
+    assert "need 2 hosts, but XGFT(1;3;1) has 1 free" in capsys.readouterr().err
 
 
 def test_that_sharing_is_not_told_is_told(files, capsys):
@@ -309,7 +309,7 @@ def test_tables(files, capsys):
         (["--topology", "XGFT(1;4;1)", "--placement", "numbers"], 3, "rank 1 is on host 5"),
         (["--topology", "topology.conf", "--placement", "topology.conf"], 3, "hosts for 2 ranks"),
         (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "10"], 2, "link rate '10' is not a rate"),
-        (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "1bit,1bit,1bit"], 2, "one per level"),
+        (["--topology", "XGFT(2;4,2;1,2)", "--link-rate", "1bit,1bit,1bit"], 2, "one number per level"),
         (["--topology", "XGFT(2;4,2;1,2)", "--slimming", "0"], 2, "--slimming must be whole numbers above 0"),
         (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "x"], 2, "--ranks-per-host must be"),
         (["--topology", "XGFT(2;4,2;1,2)", "--ranks-per-host", "1,2"], 2, "must be a whole number of"),

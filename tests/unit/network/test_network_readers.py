@@ -217,7 +217,7 @@ def test_yaml():
         (YAML.replace("m[00-03]", "m[00-02]"), "7 hosts, but XGFT(2;4,2;1,2) has 8"),
         (YAML.replace("m[00-03]", "n[0-3]"), "host 'n0' is named twice"),
         (YAML.replace("2.5GB/s", "2.5"), "link rate '2.5' is not a rate: write it with its unit"),
-        (YAML.replace(", 2.5GB/s", ", 2.5GB/s, 1bit/s"), "one per level"),
+        (YAML.replace(", 2.5GB/s", ", 2.5GB/s, 1bit/s"), "one number per level"),
         (YAML.replace("link_rate", "rate"), "unknown key 'rate'"),
         ("topology: [1", "line 1: not valid YAML"),
         ("topology: {}", "needs a line like topology: XGFT"),

@@ -161,7 +161,7 @@ def test_constraints_that_nothing_keeps_are_told():
         ([9], 8, {}, DataError, "job 'j0' needs 9 nodes, but there are 8"),
         ([8, 8, 1], 8, {}, DataError, "the jobs need 17 slots, but 8 nodes with 2 slots each have 16"),
         ([], 8, {}, UsageError, "no job to place"),
-        ([1], 0, {}, UsageError, "needs nodes and slots >= 1"),
+        ([1], 0, {}, UsageError, "nodes and slots must be at least 1"),
         ([5, 4], 8, {"apart": (("j0", "j1"),)}, UsageError, "cannot be kept apart: they need 5 and 4 nodes"),
         ([1, 1], 8, {"apart": (("j0", "j0"),)}, UsageError, "cannot be kept apart from itself"),
         ([1, 1], 8, {"whole": ("x",)}, UsageError, "a constraint names job 'x'"),

@@ -79,7 +79,7 @@ def test_check_and_top_say_so_of_a_board(folder, put):
     finding = check.board()
     assert finding.state == "fail"
     assert contract.board_path() in finding.text
-    assert finding.remedy.startswith(f"user {os.geteuid()} or root")
+    assert finding.remedy.startswith(f"as user {os.geteuid()} or root")
     with pytest.raises(EnvironmentFault, match="cannot read the board"):
         live.jobs()
 

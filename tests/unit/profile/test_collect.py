@@ -130,7 +130,7 @@ def test_a_damaged_segment_does_not_cost_the_others(shared_memory):
     (shared_memory / f"mpicoloc.{KEY}.1.seg").write_bytes(b"x" * 100)
     profile = merge([collect(KEY)])
     assert len(profile.tables["ranks"]) == 1
-    assert any("cut short" in note for note in profile.notes)
+    assert any("truncated" in note for note in profile.notes)
 
 
 def test_nothing_there():
@@ -221,7 +221,7 @@ def test_a_bad_price_option_costs_no_profile(monkeypatch):
     monkeypatch.setenv("MPICOLOC_PRICING", "barter")
     profile = merge([collect(KEY)])
     assert (profile.price.rate_su, profile.price.pricing) == (1.0, "fair")
-    assert sum("taken" in note for note in profile.notes) == 2
+    assert sum("; using " in note for note in profile.notes) == 2
 
 
 def test_assemble_writes_where_the_job_said(tmp_path):
@@ -265,7 +265,7 @@ def test_a_price_function_that_fails_costs_no_profile(monkeypatch, text, words):
     write_rank(0, n_ranks=1)
     profile = merge([collect(KEY)])
     assert profile.price.pricing == "fair"
-    assert any(words in note and "fair taken" in note for note in profile.notes)
+    assert any(words in note and "using fair" in note for note in profile.notes)
 
 
 def test_the_site_signs_what_it_writes_and_a_bad_key_costs_no_profile(monkeypatch, tmp_path):

@@ -398,8 +398,8 @@ def test_a_sweep_is_refused_before_its_first_row_for_what_its_last_one_lacks(
         (("--sweep", "speed", "1", "--out", "x"), "this flag cannot be swept"),
         (("--sweep", "slimming", "--out", "x"), "has no values"),
         (("--sweep", "mtu", "1", "--sweep", "mtu", "2", "--out", "x"), "twice"),
-        (("--sweep", "hosts", "4", "--out", "x"), "given too"),
-        (("--sweep", "slimming", "1", "--perfetto", "y", "--out", "x"), "to one replay"),
+        (("--sweep", "hosts", "4", "--out", "x"), "has a fixed value"),
+        (("--sweep", "slimming", "1", "--perfetto", "y", "--out", "x"), "to a single replay"),
         (("--processes", "2"), "only to --sweep"),
     ],
 )

@@ -157,10 +157,10 @@ def test_a_part_has_what_begins_in_it_and_the_computation_at_its_edges():
     runner = program_runner.Runner(found)
     assert runner.run() == [(0, 1, 6)]
     assert runner.compute_ns == [10 + 5 + 4, 15 + 10]
-    assert note.endswith("edges: 1 message, 0 collectives") and note.startswith("3 of 12 calls")
+    assert note.endswith("of the part: 1 message, 0 collectives") and note.startswith("3 of 12 calls")
     found, note = part_of(ranks, 40, 100, sent, [barrier])
     assert program_runner.run(found) == [(0, 1, 6)]
-    assert note.endswith("edges: 1 message, 1 collective")
+    assert note.endswith("of the part: 1 message, 1 collective")
     assert program_runner.run(part_of(ranks, 35, 100, sent, [barrier])[0]) == [(0, 1, 1), (0, 1, 6)]
     with pytest.raises(DataError, match="between --from-s and --until-s: the last call"):
         part_of(ranks, 200, 300, sent, [barrier])

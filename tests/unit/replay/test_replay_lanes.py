@@ -115,7 +115,7 @@ def test_a_packet_must_fit_the_buffer():
         ({"lane_of_level": (3,)}, "lane 3 is not in"),
         ({"low": ((0, 256),)}, "weight of lane 0 must be in"),
         ({"high_limit": 256}, "high limit must be in"),
-        ({"weight_unit_bytes": 32}, "64 bytes"),
+        ({"weight_unit_bytes": 32}, "64 .bytes."),
     ],
 )
 def test_numbers_of_lanes_are_checked(fields, message):

@@ -176,7 +176,7 @@ def test_an_answer_of_another_kind_is_told(answer):
 
 def test_without_slurm_one_line_says_so(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvironmentFault, match="no squeue here"):
+    with pytest.raises(EnvironmentFault, match="squeue is not installed here"):
         client.snapshot()
 
 

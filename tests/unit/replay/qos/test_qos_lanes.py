@@ -161,7 +161,7 @@ def test_a_lane_of_high_priority_is_in_that_table_only():
         (lambda: Policy(Ports(4), (0, 2), (1, 1)), r"lane 2 is not in \[0, 1\]"),
         (lambda: Policy(Ports(4), (0, 1), (1, 1), is_lane_0_free=True), r"lane 0 is not in \[1, 1\]"),
         (lambda: Policy(Ports(4), (0, 1), (1, 1), (2,)), "lane 2 of high priority"),
-        (lambda: choose_policy(all_meet(FT), Ports(1), is_lane_0_free=True), "the ports have one lane"),
+        (lambda: choose_policy(all_meet(FT), Ports(1), is_lane_0_free=True), "no lane is left for jobs"),
         (lambda: choose_policy(all_meet(FT, CG), Ports(4), [0]), "--assign must list 2 lanes"),
         (lambda: choose_policy(all_meet(FT, CG), Ports(4), [0, 4]), r"--assign: lanes must be in \[0, 3\]"),
         (lambda: assignment.assign_lanes(all_meet(FT), 0), "at least 1 lane"),
