@@ -208,7 +208,7 @@ def _rng(job: Job) -> np.random.Generator:
 
 
 def _option(key: str, notes: list[str]) -> config.Value:
-    """The option's value, or the default instead of an invalid value, because the profile must always be written."""
+    """The option's value, or the default if that is invalid, because the profile must always be written."""
     try:
         return config.get(key)
     except UsageError as error:

@@ -336,7 +336,8 @@ def choose_policy(
     first = int(is_lane_0_free)
     if ports.n_lanes <= first:
         raise UsageError(
-            "no lane is left for jobs, as the ports have only one, which stays free: if they have more, give --lanes"
+            "no lane is left for jobs, as the ports have only one, which stays free: if they have more, give "
+            "--lanes"
         )
     if lane_of_job is None:
         lane_of_job = [first + lane for lane in assign_lanes(demands, ports.n_lanes - first)]

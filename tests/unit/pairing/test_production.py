@@ -219,7 +219,7 @@ def test_another_job_of_the_same_number_is_not_taken_for_the_co_runner():
 
 def test_profiles_of_another_machine_are_refused_or_left_out():
     stranger = run("9", "z", machine=Machine("POWER9", 44, 2.0**38))
-    with pytest.raises(DataError, match="the profiles are of 2 machines .EPYC, 64 CPUs, 256 GiB; POWER9"):
+    with pytest.raises(DataError, match=r"the profiles are of 2 machines \(EPYC, 64 CPUs, 256 GiB; POWER9"):
         from_production([*met(), stranger])
     found, others = from_production([*met(), stranger], "epyc")
     assert found.machine == MACHINE
