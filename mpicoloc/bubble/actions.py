@@ -77,7 +77,7 @@ def show_curve(curve: SensitivityCurve, way: str) -> None:
 
 
 def production_json(name: str, found: Bubbled) -> dict[str, Any]:
-    """A program's curve and score from its jobs' shutters, as plain values for JSON. Unknown values are None."""
+    """Curve and score from the shutters of a program's jobs, as plain values for JSON; None: unknown."""
     names = ("levels", "slowdown", "low", "high", "n")
     curve = {} if found.curve is None else curve_json(found.curve, "")
     return {

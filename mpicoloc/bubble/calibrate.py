@@ -131,7 +131,7 @@ SLOWEST_FRAC = 0.02
 CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
 """Largest working set of bubbles, and working set of the probe, in multiples of the last-level cache."""
 SMALL_GAIN = 0.03
-"""If the largest bubble slows the probe by less than this, levels hardly differ, and a note warns the user."""
+"""If the largest bubble slows the probe by less than this, the levels hardly differ, and a note says so."""
 MOST_SPOILT_FRAC = 0.1
 """If other programs disturb a larger fraction of the turns than this, a note suggests a quieter machine."""
 _WARM_S = 0.5
@@ -233,7 +233,7 @@ def _measure(
     rng: np.random.Generator,
     what: str,
 ) -> tuple[Mapping[float, Estimate], float]:
-    """Slowdown of the probe beside each setting, by the setting's number from 1; and the probe's pace alone."""
+    """Slowdown of the probe beside each setting, by the setting's number from 1; the probe's pace alone."""
     with contextlib.closing(Hog(place.probe_cpu, probe.working_set_bytes)) as hog:
         hog.set(probe)
         time.sleep(_WARM_S)

@@ -1,4 +1,4 @@
-"""Calibration of one kind of machine: a bubble's setting at each level, and the reference probe's slowdown."""
+"""Calibration of a kind of machine: a bubble's setting at each level, and the probe's slowdown beside it."""
 
 from __future__ import annotations
 
@@ -93,11 +93,11 @@ class Calibration:
         )
 
     def score(self, slowdown: Estimate) -> Estimate:
-        """The level of the bubble that causes this slowdown of the probe: `score_of` with the probe's curve."""
+        """The level of the bubble that slows the probe by this much: `score_of` with the probe's curve."""
         return score_of(slowdown, self.curve)
 
     def is_beyond(self, slowdown: Estimate) -> bool:
-        """Whether the probe is slower than beside the largest bubble; the score is then only a lower bound."""
+        """Whether the slowdown exceeds that beside the largest bubble, so that the score is a lower bound."""
         return slowdown.value > float(self.curve.slowdown[-1])
 
 

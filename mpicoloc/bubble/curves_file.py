@@ -187,7 +187,7 @@ def _is_there_to_update(path: str) -> bool:
 
 @contextlib.contextmanager
 def _one_at_a_time(path: str) -> Iterator[None]:
-    """Lock the folder of a file, so that updates run one at a time. Has no effect without file system locks."""
+    """Lock the folder of a file, so that updates run one at a time. If that fails, go on without a lock."""
     with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):  # if the folder is missing, writing the file reports that
             folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)

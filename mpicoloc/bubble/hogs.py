@@ -152,7 +152,7 @@ class Hog:
 
 
 def _content(file: int) -> bytes:
-    """The content of a file that a child is writing. They share the file offset, so reading must not move it."""
+    """The content of a file that a child is writing. Reading must not move the offset, which both share."""
     return os.pread(file, os.fstat(file).st_size, 0)
 
 

@@ -200,7 +200,7 @@ class BubbleModel:
 
 
 def pairs_of_programs(model: BubbleModel) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """Slowdown and both ends of its interval for all ordered pairs of a model's programs, by program names."""
+    """Slowdown and ends of its interval for all ordered pairs of a model's programs, by program names."""
     jobs = [JobFeatures(name, name, 1.0, 1, 1) for name in model.programs]
     found = model.predict_pairs(jobs)
     return {
@@ -229,7 +229,8 @@ _COLUMNS = ("levels", "slowdown", "low", "high")
 def to_document(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
     """Plain values and arrays of a model.
 
-    The arrays hold the curves one after the other, and have one row for each score.
+    An array of curves holds the curves of all programs one after the other; an array of scores has one row
+    for each program.
     """
     programs = list(model.programs.values())
     told = {

@@ -83,7 +83,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error, which `main` prints. The method of `argparse` would print the whole usage first."""
+        """Raise the error, which `main` prints. In `argparse`, this method prints the whole usage first."""
         wrong_number = re.fullmatch(r"argument (\S+): (must be .*)", message, re.DOTALL)
         if wrong_number is not None:
             raise UsageError(" ".join(wrong_number.groups()))
