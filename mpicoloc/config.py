@@ -1,4 +1,4 @@
-"""The one option table: key, environment variable, flag, type, default, unit, range, help.
+"""The table of all options: key, environment variable, flag, type, default, unit, range and help of each.
 
 The C core reads the same options in ``csrc/common/options.c``; the build writes its table, ``options_gen.h``,
 from this one (`c_table`). Command-line flags become environment variables of the job (`flags_to_env`), so

@@ -240,7 +240,7 @@ _layout = functools.lru_cache(maxsize=64)(_Layout)
 
 
 class _Blocks:
-    """State of the switches that the rules read. Properties that only some rules need are computed lazily."""
+    """State of the switches, as the rules read it. What only some rules need is computed on demand."""
 
     def __init__(self, machine: Machine, uses: Uses) -> None:
         layout = _layout(machine)

@@ -53,7 +53,7 @@ class Programs:
 
 
 def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str, float]:
-    """Fractions of programs in a mix such as ``lu=3,heat2d=1``. In an empty mix all programs are equal.
+    """Fractions of programs in a mix such as ``lu=3,heat2d=1``. An empty mix stands for equal fractions.
 
     `figures` names the data of the `known` programs, for messages.
 
@@ -117,7 +117,7 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
 def check_job_names(log: JobLog, known: Collection[str]) -> None:
     """Check that the name of every job is the name of a known program.
 
-    Raises `DataError` if one is not.
+    Raises `DataError` if a job has another name.
     """
     names = log.names["program"]
     numbers, n_jobs = np.unique(log.program, return_counts=True)
@@ -169,9 +169,9 @@ _LEVEL = re.compile(r"level_(\d{1,2})")
 def read_utilisation(path: str) -> dict[str, dict[int, float]]:
     """Utilisation of levels by program.
 
-    Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links. It holds
-    the fraction of its time for which the program keeps the links of that level busy. Level 0 is the links of
-    hosts. Cells can be empty.
+    Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links. The
+    number in ``level_L`` is the fraction of its time for which the program keeps the links of that level
+    busy. Level 0 is the links of hosts. Cells can be empty.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
     malformed, or a program appears twice.

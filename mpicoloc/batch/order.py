@@ -102,7 +102,7 @@ class Allocation:
         ``choose(machine, uses, n_nodes)`` returns nodes for a job of that size, given the uses of the
         machine's nodes, or None if the job must wait. It has no side effects.
     is_bound_by_number : bool
-        Whether any `n_nodes` free nodes will do, so that a job can begin as soon as so many nodes are free.
+        Whether any `n_nodes` free nodes will do, so that a job can begin as soon as that many are free.
     can : callable, optional
         ``can(machine, uses, sizes)`` tells for each size whether `choose` would find nodes, without choosing
         any.
@@ -318,7 +318,7 @@ def conservative(view: View) -> int | None:
 
 
 def _profile(view: View) -> tuple[Floats, Ints]:
-    """The expected profile of free nodes: times from now on, and the number of nodes free from each on."""
+    """The expected profile: times from now on, and the number of nodes that are free from each time on."""
     end_s = np.maximum(view.releases["end_s"], view.now_s)
     times_s = np.concatenate(([view.now_s], end_s))
     free = view.n_free + np.concatenate(([0], np.cumsum(view.releases["n_nodes"])))

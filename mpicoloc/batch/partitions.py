@@ -132,7 +132,7 @@ def _limit_s(word: str) -> float | None:
 
 
 def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
-    """Index of each job's partition: found by the partition's name in the log or, without a name, its number.
+    """Index of each job's partition, found by the name in the log or, if there is none, by the number.
 
     Raises `DataError` if the machine has no such partition.
     """

@@ -12,7 +12,7 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import DataError
 
 SLOPE = 1e-9
-"""Least rise per level that a curve is given before it is inverted."""
+"""Least rise per level, which a curve gets before it is inverted."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Files of curves and scores of programs, one row each: CSV with ``program, score, level_1 ... level_8``."""
+"""Files of programs' curves and scores: CSV with a row per program, ``program, score, level_1 ... level_8``."""
 
 from __future__ import annotations
 

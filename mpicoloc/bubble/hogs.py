@@ -77,7 +77,7 @@ def program() -> str:
 
 
 class Hog:
-    """A memory hog: a process on one processor. It ends when this process does, even if this one is killed.
+    """A memory hog: a process on one processor. It ends with its parent process, even if that is killed.
 
     Without `is_reporting` the hog reports only that it has started, so `progress` has no data.
     """

@@ -23,7 +23,7 @@ SIMILAR_LEVELS = 0.5
 DEFAULT_POLICY = "n-plus-1-max"
 """Default policy: the best one for 7 of the 12 programs of Table 2."""
 N_SAME = 6
-"""A policy is chosen when it is the best one after each of this many consecutive runs."""
+"""A policy is chosen when it has been the best one after this many consecutive runs."""
 
 
 def even_pressures(pressures: Floats, has_node: Bools, policies: Ints) -> tuple[Floats, Ints]:

@@ -226,7 +226,7 @@ def _posterior(prior: Floats, noise: Floats, value: Floats) -> tuple[Floats, Flo
 
 
 MIN_SOLO, MIN_BUBBLED = 6, 6
-"""Least number of shutters for a curve: without a bubble; with a bubble of any level."""
+"""Least numbers of shutters for a curve: of those without a bubble, and of those with one of any level."""
 _MIN_FREE = 4
 """Least degrees of freedom of the spread between shutters for a curve."""
 MIN_PROBES = 6

@@ -496,8 +496,8 @@ class Interference:
     slowed equally in the rest.
 
     `cpu_s` (processor time), `run_delay_s` (time ready to run but without a processor) and
-    `involuntary_switches` (number of times that the processor was taken) are sums over the ranks. The last
-    two count whatever process took the processor. `foreign_delay_frac` (None: not known) is a mean over the
+    `involuntary_switches` (number of times that the processor was taken) are sums over the ranks, and do not
+    depend on which process took the processor. `foreign_delay_frac` (None: not known) is a mean over the
     job's shutters: the part of the shutter in which the rank that waited most had no processor although all
     co-runners stood still.
 

@@ -101,7 +101,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
 
 
 def _csv_rows(file: TextIO) -> list[dict[str, str]]:
-    """Rows of a CSV file, or of one with semicolons or tabs, as spreadsheets write where commas are decimal."""
+    """Rows of a CSV file. Spreadsheets separate columns by semicolons or tabs where commas are decimal."""
     header = file.readline()
     separator = next((one for one in ",;\t" if one in header), ",")
     return list(csv.DictReader(itertools.chain((header,), file), delimiter=separator))
