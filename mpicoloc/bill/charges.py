@@ -65,7 +65,7 @@ def job_number(job_id: str) -> str:
 
 
 def charges_of_job(ledger: Ledger, number: str) -> tuple[int, list[JobCharge]]:
-    """Charges with a turn for this job number: how many, and those not refunded in full, oldest first.
+    """Charges with a turn for this job number: their number, and those not refunded in full, oldest first.
 
     A charge that depends on these charges is posted only if no other charge was posted in the meantime
     (`Charge.turn`).

@@ -283,7 +283,7 @@ class Charge:
     Attributes
     ----------
     digest : str
-        Digest of the profile, or of Slurm's record if the charge is not for a profile. The same content is
+        Digest of the profile, or of Slurm's record if no profile counts for this charge. The same content is
         charged only once.
     job_id : str
         Name of the job.
@@ -352,7 +352,7 @@ class Posting:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a statement: an amount, above 0 if the account received it, and the balance afterwards."""
+    """One line of a statement: the amount, which is above 0 if it was received, and the balance after it."""
 
     transaction: int
     at_unix_s: float

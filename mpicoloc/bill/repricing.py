@@ -61,7 +61,7 @@ def discount_frac(bill: Bill, price: Estimate | None) -> float | None:
 
 
 def distribution(bills: Bills) -> dict[str, dict[str, float] | None]:
-    """Mean, minimum and maximum of the relative prices, by scheme; None if no profile has a price by it."""
+    """Mean, minimum and maximum of each scheme's relative prices; None if no profile has such a price."""
     found: dict[str, dict[str, float] | None] = {}
     for name in SCHEMES:
         known = [row[2].relative[name] for row in bills]

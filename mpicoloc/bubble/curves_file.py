@@ -1,4 +1,4 @@
-"""Files of programs' curves and scores: CSV with a row per program, ``program, score, level_1 ... level_8``."""
+"""CSV files of programs' curves and scores, a row per program: ``program, score, level_1 ... level_8``."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ EXAMPLES = """\
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that raises `UsageError` for a wrong call, with one line that ends in a hint."""
+    """Argument parser that raises `UsageError` for a wrong call, with a message of one line and a hint."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", arguments.Formatter)
