@@ -1,4 +1,4 @@
-"""The one option table: key, environment variable, flag, type, default, unit, range, help.
+"""The table of all options: key, environment variable, flag, type, default, unit, range and help of each.
 
 The C core reads the same options in ``csrc/common/options.c``; the build writes its table, ``options_gen.h``,
 from this one (`c_table`). Command-line flags become environment variables of the job (`flags_to_env`), so
@@ -27,9 +27,10 @@ Value = float | int | bool | str | None
 class Option(NamedTuple):
     """One row of the table (not a dataclass: importing `dataclasses` costs every rank 6 ms).
 
-    `minimum` and `maximum` are inclusive. `choices` are the allowed texts; with `accepts`, which checks the
-    text instead, they only describe the allowed texts. `in_c`: the C core reads the option too. The word
-    `minus_one_word` stands for -1. `placeholder` stands for the value in help pages, if not set by the type.
+    `minimum` and `maximum` are inclusive. `choices` are the allowed texts. If the function `accepts` is
+    given, it checks the text, and `choices` only describe the allowed texts. `in_c`: the C core also reads
+    the option. The word `minus_one_word` stands for -1. `placeholder`, if given, stands for the value in help
+    pages.
     """
 
     key: str
@@ -168,11 +169,13 @@ COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
 SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
 AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 REASON_ENV = "MPICOLOC_REASON_MARK"
-"""File of `mpicoloc run`, removed by the process that explains a missing profile (guest/rank_segment.c)."""
+"""Path of a file of `mpicoloc run`. The process that explains a missing profile removes this file
+(guest/rank_segment.c)."""
 RESTARTED_ENV = "MPICOLOC_RESTARTED"
-"""Set in a rank that was restarted because of its MPI library (job/pool.py)."""
+"""This variable is set in a rank that was restarted because of its MPI library (job/pool.py)."""
 SITE_ENVS = frozenset({"MPICOLOC_SITE_OUT", "MPICOLOC_SITE_TRACE", "MPICOLOC_SITE_SHM_DIR"})
-"""Set by the Slurm plugin (csrc/spank/environment.c) when it sets the option of that name without SITE."""
+"""The Slurm plugin (csrc/spank/environment.c) sets such a variable when it sets the option whose variable
+has the same name without SITE."""
 
 _PREFIX = "MPICOLOC_"
 _MIN_SIMILARITY = 0.65
@@ -225,7 +228,7 @@ def _parse_text(option: Option, text: str, source: str) -> str:
 
 
 def get(key: str, env: Mapping[str, str] | None = None) -> Value:
-    """Value of the option `key` from its environment variable; the default if that is empty or not set.
+    """Value of the option `key` from its environment variable, or the default if that is empty or not set.
 
     Raises `UsageError` if the variable's value is invalid, `KeyError` if no row has that key.
     """
@@ -236,12 +239,12 @@ def get(key: str, env: Mapping[str, str] | None = None) -> Value:
 
 
 def validate(env: Mapping[str, str] | None = None) -> dict[str, Value]:
-    """All options by key; raises `UsageError` at the first bad one."""
+    """Values of all options by key. Raises `UsageError` at the first invalid value."""
     return {option.key: get(option.key, env) for option in OPTIONS}
 
 
 def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
-    """Names of environment variables with our prefix that are not options: they are probably misspelt."""
+    """Names of environment variables with our prefix that belong to no option: they are probably misspelt."""
     known = {option.env for option in BY_KEY.values()}
     known |= {KEY_ENV, WRAPPED_ENV, PID_ENV, PYTHON_ENV, COORDINATOR_ENV, SIBLINGS_ENV, AFFINITY_ENV}
     known |= {REASON_ENV, RESTARTED_ENV} | SITE_ENVS
@@ -250,7 +253,7 @@ def unknown_variables(env: Mapping[str, str] | None = None) -> list[str]:
 
 def nearest_variable(name: str) -> str | None:
     """The option's variable that the misspelt `name` probably means; None if no name is similar."""
-    # Imported only for a misspelt variable: the import would delay every rank.
+    # Imported only if a variable is misspelt, because the import would delay every rank.
     import difflib
 
     ends = [option.env.removeprefix(_PREFIX) for option in BY_KEY.values()]
@@ -261,7 +264,8 @@ def nearest_variable(name: str) -> str | None:
 def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
     """A sentence for each variable that is misspelt.
 
-    Other unknown names are ignored: a site's environment modules set some, such as MPICOLOC_ROOT.
+    Unknown names that resemble no option are ignored, because a site's environment modules set such names,
+    for example MPICOLOC_ROOT.
     """
     env = os.environ if env is None else env
     near = ((name, nearest_variable(name)) for name in unknown_variables(env))
@@ -269,7 +273,7 @@ def variable_warnings(env: Mapping[str, str] | None = None) -> list[str]:
 
 
 def bad_values() -> list[str]:
-    """A sentence for each variable whose value is invalid; the sentence begins with the variable's name."""
+    """A sentence for each variable whose value is invalid. It begins with the variable's name."""
     found = []
     for option in OPTIONS:
         try:
@@ -285,9 +289,9 @@ def is_trace_value(word: str) -> bool:
 
 
 def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
-    """Environment variables for flags, which are given by option key; every value is checked.
+    """Environment variables for the flags in `values`, whose keys are option keys. Every value is checked.
 
-    Rank 0 resolves relative paths later, because its working directory is the job's.
+    Relative paths are left for rank 0 to resolve, because only its working directory is the job's.
     """
     env: dict[str, str] = {}
     for key, text in values.items():
@@ -300,7 +304,7 @@ def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
 
 
 def c_table(options: Iterable[Option] = OPTIONS) -> str:
-    """Text of ``options_gen.h``: the options' enumeration and rows, the words of a bool, and PMU events."""
+    """Text of ``options_gen.h``: the options' enumeration and rows, words for booleans, and PMU events."""
     rows = [option for option in options if option.in_c]
     lines = ["/* Written from mpicoloc/config.py at build time. Do not edit. */",
              "#ifndef MPICOLOC_OPTIONS_GEN_H", "#define MPICOLOC_OPTIONS_GEN_H", "", "#include <math.h>", "",

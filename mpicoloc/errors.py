@@ -6,8 +6,8 @@
     ├── DataError          exit code 3   a file that is damaged, foreign or of another version
     └── EnvironmentFault   exit code 4   a fault of the machine, the MPI library or a folder
 
-They are raised where the cause is known, and caught only in the two entry points, ``mpicoloc/cli/main.py``
-and ``mpicoloc/job/wrap.py``.
+An error is raised where its cause is known. Only the two entry points, ``mpicoloc/cli/main.py`` and
+``mpicoloc/job/wrap.py``, catch it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class EnvironmentFault(MpicolocError):
 
 
 def printable(words: str) -> str:
-    """Replace control characters: a name from a file must not control the terminal or begin a new line."""
+    """Replace control characters, as a name from a file must not control the terminal or begin a new line."""
     return "".join(letter if letter.isprintable() else "?" for letter in words)
 
 
 def print_to_stderr(words: str) -> None:
-    """Print a line on standard error. A failure must not change the exit code of a job's process."""
+    """Print a line on standard error. If that fails, the exit code of a job's process must not change."""
     try:
         print(f"mpicoloc: {printable(words)}", file=sys.stderr, flush=True)
     except OSError:
@@ -66,8 +66,8 @@ MALFORMED = (ValueError, TypeError, LookupError, ArithmeticError, RecursionError
 
 # Libraries that a compute node does not need, and the extras of `pip install` that install them.
 #
-# Measuring jobs and showing their profiles takes none of them. Other verbs and functions report a missing
-# library in one line. `pyproject.toml` has the versions; a test compares the two lists.
+# Measuring jobs and showing their profiles takes none of these libraries. Other verbs and functions report a
+# missing library in one line. `pyproject.toml` has the versions; a test compares its list with this one.
 
 
 LIBRARIES: dict[str, tuple[str, ...]] = {
@@ -80,7 +80,7 @@ LIBRARIES: dict[str, tuple[str, ...]] = {
     "exporter": ("prometheus_client",),
     "all": ("shtab",),
 }
-"""Libraries of each extra; "all" installs those of the other extras, too."""
+"""Libraries of each extra. The extra "all" also installs the libraries of all other extras."""
 _EXTRA_OF_VERB = {
     "export": "export",
     "fit": "schedule",
@@ -88,7 +88,7 @@ _EXTRA_OF_VERB = {
     "pair": "schedule",
     "place": "schedule",
 }
-"""The extra that a verb names if several have its missing library; other verbs name the first of them."""
+"""The extra that a verb names if several extras have the missing library. Other verbs name the first one."""
 
 
 def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | None:
@@ -104,7 +104,7 @@ def missing_extra(error: ModuleNotFoundError, what: str) -> EnvironmentFault | N
     Returns
     -------
     EnvironmentFault or None
-        None if no extra has the library: then the installation of mpicoloc is damaged.
+        None if no extra has the library, which means that the installation of mpicoloc is damaged.
     """
     library = (error.name or "").split(".")[0]
     candidates = [extra for extra, libraries in LIBRARIES.items() if library in libraries]

@@ -1,4 +1,4 @@
-"""Lines on standard error: problems always, notes unless -q was given, details with -v."""
+"""Lines on standard error: problems are always printed, notes unless -q was given, details only with -v."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def level() -> int:
 
 
 def is_verbose() -> bool:
-    """Whether -v was given, which also prints results in full."""
+    """Whether -v was given. Verbs then also print their results in full."""
     return _level >= VERBOSE
 
 
 def is_wanted() -> bool:
-    """Whether a person reads the notes: with -v, or on a terminal without -q."""
+    """Whether somebody wants to read notes: -v was given, or standard error is a terminal and -q was not."""
     return _level >= VERBOSE or (_level > QUIET and sys.stderr.isatty())
 
 

@@ -1,8 +1,8 @@
 """Named regions and units of work of a Python application, for the profile of its job.
 
-In a job without mpicoloc the functions do nothing, so they may stay in a program. MPI must be initialized,
-for example by ``from mpi4py import MPI``. ``mpicoloc/include/mpicoloc_app.h`` has the C functions. This
-module needs the standard library only.
+In a job without mpicoloc the functions do nothing, so the calls can stay in the program. MPI must be
+initialized before the first call, for example by ``from mpi4py import MPI``. This module needs only the
+standard library. ``mpicoloc/include/mpicoloc_app.h`` has the same functions for C.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-# Levels of MPI_Pcontrol in mpicoloc_app.h; a test compares them.
+# Levels of MPI_Pcontrol, as in mpicoloc_app.h; a test compares the two.
 UNITS, BEGIN, END = 0x6D630002, 0x6D630003, 0x6D630004
 
 
@@ -27,7 +27,7 @@ def units(n: int = 1) -> None:
 
 @contextmanager
 def region(name: str) -> Iterator[None]:
-    """Time the ``with`` block as region `name` in the profile's table ``regions``; regions may be nested."""
+    """Time the ``with`` block as region `name` of the profile's table ``regions``. Regions can be nested."""
     text = ctypes.c_char_p(name.encode())
     _pcontrol(BEGIN, text)
     try:

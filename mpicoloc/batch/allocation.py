@@ -44,9 +44,9 @@ def free_at(machine: Machine, uses: Uses, switch: int, n: int) -> Ints:
 def first_contiguous(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     """Contiguous nodes, at few switches.
 
-    A job that fits a switch takes the first switch with room for it. A larger job takes the first run of free
-    switches that holds it, else the first run of free nodes. If there is no such run, or no switch with room,
-    the job takes the first free nodes.
+    A job that fits a switch takes nodes of the first switch with room for it. A larger job takes the first
+    run of free switches that holds it, else the first run of free nodes that holds it. If there is no such
+    switch or run, the job takes the first free nodes.
 
     Notes
     -----
@@ -79,13 +79,14 @@ def _first_free_switches(machine: Machine, free: Bools, n_nodes: int) -> int | N
 def best_fit(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     """Nodes below the lowest switch with room for the job; of several, the switch with the fewest free nodes.
 
-    Below it, first-level switches are filled one by one. Of the switches that hold the rest of the job, the
-    one with the fewest free nodes is next; if none holds it, the one with the most free nodes.
+    Below that switch, first-level switches are filled one by one. If some of them can hold the rest of the
+    job, the next one filled is the one of these with the fewest free nodes; if none can, it is the one with
+    the most free nodes.
 
     Notes
     -----
     Slurm, ``topology.conf`` (topology/tree): "best-fit" on the leaf switches of the lowest switch in the
-    hierarchy that can satisfy a job. Ties go to the switch that comes first.
+    hierarchy that can satisfy a job. Among equal switches the first one is chosen.
     """
     free = uses == FREE
     for level in range(machine.height):
@@ -107,7 +108,7 @@ def _filled(machine: Machine, free: Bools, start: int, end: int, n_nodes: int) -
     filled, left = [], n_nodes
     while left > 0:
         holds = n_free[by_room] >= left
-        # by_room descends, so the last switch that holds the rest fits best; among equals take the first.
+        # by_room descends, so the last switch that holds the rest fits best. Among equal ones take the first.
         n_holds = int(holds.sum())
         best = int(np.searchsorted(-n_free[by_room], -n_free[by_room[n_holds - 1]])) if n_holds else 0
         switch = int(by_room[best]) + int(first)
@@ -120,16 +121,16 @@ def _filled(machine: Machine, free: Bools, start: int, end: int, n_nodes: int) -
 
 
 SMALL, BIG, REM, GUEST = 1, 2, 3, 4
-"""Uses of nodes: by a small job; by a big job. With virtual blocks only: by the rest of a big job beyond its
-whole switches; by a small job in the big jobs' block, because the small jobs' block had no room."""
+"""Uses of a node: by a small job; by a big job; and, with virtual blocks only, by the rest of a big job that
+does not fill a whole switch; by a small job that is in the big jobs' block because its own had no room."""
 _N_USES_EXCLUSIVE = 3
 
 
 def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
     """One switch for a small job; for a big job, subtrees without another big job.
 
-    A small job takes the first switch with room. A big job takes the first subtree with enough free nodes,
-    else as few subtrees as possible, those with most free nodes first.
+    A small job takes the first switch with room. A big job takes the first such subtree with enough free
+    nodes; if there is none, it takes as few subtrees as possible, beginning with those with most free nodes.
 
     Notes
     -----
@@ -151,23 +152,23 @@ def exclusive(machine: Machine, uses: Uses, n_nodes: int) -> Nodes | None:
 
 @functools.lru_cache(maxsize=64)
 def _trees_of(machine: Machine) -> tuple[Ints, int]:
-    """First bin of each node's subtree (below the roots) in counts of nodes by use; number of subtrees."""
+    """For counts of nodes by subtree and use: first bin of each node's subtree; number of subtrees."""
     level = machine.top_level - 1
     return machine.subtree[level] * _N_USES_EXCLUSIVE, len(machine.starts[level])
 
 
 @functools.lru_cache(maxsize=128)
 def _free_for_small(machine: Machine, uses: bytes) -> Ints:
-    """Free nodes of each first-level switch, for small jobs.
+    """Number of nodes that a small job can take at each first-level switch.
 
-    Cached because a simulation of expected starts asks for the same uses again.
+    Cached because the simulation asks for the same uses again when it computes expected starts.
     """
     return machine.per_switch(np.frombuffer(uses, np.uint8) == FREE)
 
 
 @functools.lru_cache(maxsize=128)
 def _free_for_big(machine: Machine, uses: bytes) -> Ints:
-    """Free nodes of each subtree below the roots for a big job: 0 if it has another big job."""
+    """Number of nodes that a big job can take in each subtree below the roots; 0 beside another big job."""
     first_use, n_trees = _trees_of(machine)
     numbers = first_use + np.frombuffer(uses, np.uint8)
     counts = np.bincount(numbers, minlength=n_trees * _N_USES_EXCLUSIVE).reshape(n_trees, _N_USES_EXCLUSIVE)
@@ -196,13 +197,14 @@ def can_exclusive(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
     return np.asarray(sizes <= np.where(is_small, most_small, most_big))
 
 
-# Virtual network blocks: small and big jobs apart, and switches cut for sizes that are powers of two.
+# Virtual network blocks (Jokanovic 2014, section 4.2): small and big jobs are kept apart, and switches are
+# split in two parts to suit jobs whose sizes are powers of two.
 #
-# Jokanovic 2014, section 4.2. Big jobs, larger than a switch, fill the machine from its first switch on;
-# small jobs fill it from its last switch back. The limit between the two blocks moves: each block ends before
-# the outermost switch that the other uses. In the big jobs' block a switch of 18 nodes has two parts, of 16
-# (the largest power of two) and 2 nodes; other sizes are split in the same way. The parts of a switch, and
-# its use as a *rem* switch, follow from the uses of its nodes, so there is no other state.
+# Big jobs, which are larger than a switch, fill the machine from its first switch on; small jobs fill it from
+# its last switch back. The limit between the two blocks moves: each block ends before the outermost switch
+# that the other uses. In the big jobs' block, a switch of 18 nodes has a part of 16 nodes (the largest power
+# of two) and a part of 2; switches of other sizes are split in the same way. The parts of a switch, and its
+# use as a *rem* switch, follow from the uses of its nodes, so there is no other state.
 
 
 _N_USES = 5
@@ -226,7 +228,7 @@ class _Layout:
         self.n = machine.n_switches
         # Nodes of the larger part of a switch: the largest power of two in it.
         self.part = 1 << (machine.switch_size.bit_length() - 1)
-        # First bin of each node's part of a switch in counts of nodes by use.
+        # For counts of nodes by part of a switch and use: the first bin of each node's part.
         self.first_use = (2 * machine.subtree[0] + (machine.place >= self.part)) * _N_USES
         self.n_with_part = int(np.count_nonzero(machine.switch_sizes >= self.part))
         self.tree = machine.switch_subtree()
@@ -238,7 +240,7 @@ _layout = functools.lru_cache(maxsize=64)(_Layout)
 
 
 class _Blocks:
-    """State of the switches for the rules; properties that only some rules need are computed on demand."""
+    """State of the switches, as the rules read it. What only some rules need is computed on demand."""
 
     def __init__(self, machine: Machine, uses: Uses) -> None:
         layout = _layout(machine)
@@ -268,7 +270,7 @@ class _Blocks:
 
     @functools.cached_property
     def is_empty(self) -> Bools:
-        """Full-size switches without a job in the big jobs' block."""
+        """Full-size switches in the big jobs' block that have no job."""
         flags = self.n_free == self.machine.switch_size
         flags[self.end_big :] = False
         return flags
@@ -287,7 +289,7 @@ class _Blocks:
 
     @functools.cached_property
     def largest_small(self) -> int:
-        """Size of the largest small job that fits."""
+        """Size of the largest small job that would find nodes."""
         own = int(self.n_free[self.begin_small :].max(initial=0))
         guests = int((self._of_part[:, 1, FREE] * (self.has_big & ~self.is_rem)).max())
         return max(own, self.most_in_rem, min(guests, self.machine.switch_size - self.part))
@@ -306,12 +308,12 @@ class _Blocks:
 
 @functools.lru_cache(maxsize=128)
 def _blocks_of(machine: Machine, uses: bytes) -> _Blocks:
-    """The state of the switches, cached because expected starts ask for the same uses again."""
+    """The state of the switches, cached because expected starts are computed from the same uses again."""
     return _Blocks(machine, np.frombuffer(uses, np.uint8))
 
 
 def _small(blocks: _Blocks, n_nodes: int) -> Nodes | None:
-    """Nodes of one switch for a small job: in its block, else a part of 2 (rule 3), else a rem switch."""
+    """Nodes at one switch for a small job: in its block, else a part of 2 (rule 3), else at a rem switch."""
     machine, uses = blocks.machine, blocks.uses
     room = blocks.n_free >= n_nodes
     own = np.flatnonzero(room[blocks.begin_small :])
@@ -378,11 +380,14 @@ def _rem_switch(blocks: _Blocks, switches: Ints, n_rest: int) -> int | None:
 
 
 def contiguous(machine: Machine, flags: Bools, n: int) -> Ints | None:
-    """N flagged switches, by preference: consecutive in one subtree, in one subtree, consecutive, the first.
+    """N flagged switches, in one subtree and consecutive if possible.
+
+    The order of preference is: consecutive switches in one subtree, any switches in one subtree, consecutive
+    switches, the first switches.
 
     Notes
     -----
-    Section 4.2.5: a job that needs two switches is not spread over two subtrees while one subtree has both.
+    Section 4.2.5: a job that needs two switches is not spread over two subtrees if one subtree has both.
     """
     if np.count_nonzero(flags) < n:
         return None

@@ -31,7 +31,7 @@ from mpicoloc.pairing import model_file, queue_files
 from mpicoloc.profile import profiles
 
 N_SEEDS = 5
-"""Default number of draws if something is random."""
+"""Default number of draws; a simulation in which nothing is random has a single draw."""
 ANY = "*"
 """Key in a table of programs that stands for all other executables."""
 
@@ -53,12 +53,12 @@ class Programs:
 
 
 def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str, float]:
-    """Fractions of programs in a mix such as ``lu=3,heat2d=1``; empty: equal fractions.
+    """Fractions of programs in a mix such as ``lu=3,heat2d=1``. An empty mix stands for equal fractions.
 
     `figures` names the data of the `known` programs, for messages.
 
-    Result: fractions by program, which add up to 1. Raises `UsageError` if an entry is not NAME=PART, a part
-    is not above 0, or a program is unknown or named twice.
+    Result: the fraction of each program; the fractions add up to 1. Raises `UsageError` if an entry is not
+    NAME=PART, a part is not above 0, or a program is unknown or named twice.
     """
     parts: dict[str, float] = {}
     for word in filter(None, text.split(",")):
@@ -83,7 +83,7 @@ def mix(text: str, known: Sequence[str], figures: str = "slowdowns") -> dict[str
 
 
 def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> Programs:
-    """Programs drawn from a mix, one for each executable of a user, or for each job without executable."""
+    """Draw programs from a mix: one for each executable of a user, one for each job without executable."""
     names = tuple(parts)
     is_known = log.program >= 0
     _, which = np.unique(
@@ -96,7 +96,7 @@ def draw(log: JobLog, parts: Mapping[str, float], rng: np.random.Generator) -> P
 
 
 def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
-    """Each job's program, by a table that maps executable numbers of the log, or job names, to programs.
+    """Each job's program, from a table that maps the log's executable numbers, or job names, to programs.
 
     Raises `DataError` if the table lacks a job's executable.
     """
@@ -115,9 +115,9 @@ def by_table(log: JobLog, table: Mapping[str, str], source: str) -> Programs:
 
 
 def check_job_names(log: JobLog, known: Collection[str]) -> None:
-    """Check that the names of all jobs are programs.
+    """Check that the name of every job is the name of a known program.
 
-    Raises `DataError` if a job's name is not a known program.
+    Raises `DataError` if a job has another name.
     """
     names = log.names["program"]
     numbers, n_jobs = np.unique(log.program, return_counts=True)
@@ -169,9 +169,9 @@ _LEVEL = re.compile(r"level_(\d{1,2})")
 def read_utilisation(path: str) -> dict[str, dict[int, float]]:
     """Utilisation of levels by program.
 
-    Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links: the
-    fraction of its time for which the program keeps these links busy. Cells can be empty. Level 0 is the
-    links of hosts.
+    Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links. The
+    number in ``level_L`` is the fraction of its time for which the program keeps the links of that level
+    busy. Level 0 is the links of hosts. Cells can be empty.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
     malformed, or a program appears twice.
@@ -224,7 +224,7 @@ def _of_profile(path: str, profile: Profile) -> dict[int, float]:
 
 
 def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool) -> list[Case]:
-    """Draws of programs and of their slowdowns; a single draw if nothing is random."""
+    """The draws to simulate, each with programs and their slowdowns; a single draw if nothing is random."""
     seed = args.seed or 0
     links = None if args.utilisation is None else _utilisation(args.utilisation)
     if not is_shared and links is None:
@@ -257,7 +257,7 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
 
 
 def _n_draws(asked: int | None, *, is_random: bool) -> int:
-    """Number of draws by `--seeds`; 1 if nothing is random."""
+    """Number of draws that `--seeds` asks for; 1 if nothing is random."""
     if is_random or asked == 1:
         return asked or N_SEEDS
     if asked:

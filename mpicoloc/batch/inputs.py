@@ -35,15 +35,15 @@ class JobLog:
     limit_s : ndarray, shape (n,)
         Run time that the user requested, s; -1: not known.
     n_processors : ndarray of int, shape (n,)
-        -1: not known.
+        Number of processors; -1: not known.
     n_nodes : ndarray of int, shape (n,)
-        -1: not known; the number of processors then gives the nodes.
+        Number of nodes; -1: not known, and then computed from the number of processors.
     user, program, queue, partition : ndarray of int, shape (n,)
         Number of the user, program, queue and partition; -1: not known.
     previous : ndarray of int, shape (n,)
         Index of the job whose end this one waits for; -1: none.
     think_s : ndarray, shape (n,)
-        Time from that end to the submission, s.
+        Time from the end of that previous job to the submission of this one, s.
     header : mapping of str to str
         Fields of the log's header, for example ``{"MaxNodes": "1152"}``.
     names : mapping of str to mapping of int to str
@@ -72,7 +72,7 @@ class JobLog:
         return len(self.number)
 
     def cores_per_node(self) -> int | None:
-        """Processors of a node by the log's header, else the most that a job used per node; None: unknown."""
+        """Processors of a node: from the log's header, else the most that a job used per node, else None."""
         nodes, processors = (_positive(self.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
         if nodes and processors:
             return max(processors // nodes, 1)
@@ -90,7 +90,7 @@ def _positive(word: str) -> int:
 
 
 def select(log: JobLog, keep: Bools) -> JobLog:
-    """The selected jobs; a job whose predecessor is left out arrives at its logged time."""
+    """The selected jobs. A job whose predecessor is left out arrives at the time in the log."""
     new_index = np.where(keep, np.cumsum(keep) - 1, NO_JOB)
     previous = np.where(log.previous >= 0, new_index[log.previous], NO_JOB)
     columns = {
@@ -129,8 +129,8 @@ class Workload:
 def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "user") -> Workload:
     """Convert a log to jobs on whole nodes.
 
-    If a job ran longer than its limit, its run time is the estimate, because the simulation does not end a
-    job that ran on in reality.
+    If a job ran longer than its limit, its run time is used as its estimate: the real system let the job run
+    on, so the simulation does not end it at its limit either.
 
     Raises `UsageError` if `estimates` is unknown. Raises `DataError` if there is no job, or a job needs more
     nodes than the machine has.
@@ -157,14 +157,14 @@ def workload(log: JobLog, cores_per_node: int, n_nodes: int, estimates: str = "u
 
 
 def nodes_needed(log: JobLog, cores_per_node: int) -> Ints:
-    """Number of nodes of each job: from the log, else its processors rounded up to whole nodes."""
+    """Number of nodes of each job: from the log, else from its processors, rounded up to whole nodes."""
     return np.where(log.n_nodes > 0, log.n_nodes, -(-log.n_processors // cores_per_node))
 
 
 def most_at_once(work: Workload) -> int:
-    """Largest number of nodes in use at one instant of the log if no jobs shared a node.
+    """Largest number of nodes that were in use at one instant of the log, if no two jobs shared a node.
 
-    Jobs with unknown start are left out; the result is 0 if no start is known.
+    Jobs whose start is not known are left out. If no start is known, the result is 0.
     """
     log = work.log
     if log.wait_s is None or not (is_known := log.wait_s >= 0).any():
@@ -195,10 +195,10 @@ class Machine:
     hosts : ndarray of int, shape (n_nodes,)
         Number of each node in the topology.
     subtree : tuple of ndarray of int, each of shape (n_nodes,)
-        ``subtree[l - 1]``: number of the subtree of level l that each node is in, for l = 1 (first-level
-        switches) to the tree's height (one subtree).
+        ``subtree[l - 1]`` has, for each node, the index of its subtree of level l. Level 1 is the first-level
+        switches; at the level of the tree's height there is a single subtree.
     host_names : tuple of str
-        Name of each node; empty if the topology has no names: `node_names` are then n0, n1, ...
+        Name of each node. Empty if the topology has no names, in which case `node_names` has n0, n1, ...
     """
 
     name: str
@@ -213,7 +213,7 @@ class Machine:
 
     @functools.cached_property
     def switch_sizes(self) -> Ints:
-        """Nodes of each first-level switch."""
+        """Number of nodes of each first-level switch."""
         return np.diff(self.starts[0], append=self.n_nodes)
 
     @functools.cached_property
@@ -223,7 +223,7 @@ class Machine:
 
     @functools.cached_property
     def switch_size(self) -> int:
-        """Nodes of the largest first-level switch: a job with more is *big* (thesis, section 4.2)."""
+        """Nodes of the largest first-level switch. A job with more nodes is *big* (thesis, section 4.2)."""
         return int(self.switch_sizes.max())
 
     def node_names(self) -> tuple[str, ...]:
@@ -260,7 +260,7 @@ class Machine:
 
 
 def of_hosts(topology: Levelled, hosts: Ints, name: str | None = None) -> Machine:
-    """The machine of the given hosts of a tree, which must ascend."""
+    """The machine that consists of the given hosts of a tree. Host numbers must be in ascending order."""
     levels = []
     for level in range(1, topology.height + 1):
         _, dense = np.unique(topology.subtree(level, hosts), return_inverse=True)
@@ -282,8 +282,8 @@ def named(name: str) -> Machine | None:
 
     Notes
     -----
-    Jokanovic 2014, section 4.3 and Figure 4.10: 3,096 nodes, 18 at each switch; ten subtrees of 18 switches
-    each, but ten in the last. The network is non-blocking.
+    Jokanovic 2014, section 4.3 and Figure 4.10: 3,096 nodes, 18 at each switch. There are ten subtrees: nine
+    have 18 switches each, the last has ten. The network is non-blocking.
     """
     if name.lower() != MARENOSTRUM.lower():
         return None

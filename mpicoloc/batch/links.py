@@ -18,13 +18,13 @@ from mpicoloc.network.utilisation import MAX_ITERATIONS, TOLERANCE, crowding
 def links_of(machine: Machine, nodes: Ints) -> Iterator[tuple[int, list[int], list[int]]]:
     """The links above subtrees that a job uses.
 
-    Result: for each level on which the job is in several subtrees: the level, from 1; these subtrees; and the
-    number of the job's nodes in each.
+    Yields, for each level on which the job is in several subtrees, the level (from 1), these subtrees, and
+    the number of the job's nodes in each subtree.
     """
     for level in range(1, machine.height):
         tree_of = machine.subtree[level - 1]
         if tree_of[nodes[0]] == tree_of[nodes[-1]]:
-            return  # nodes ascend, so the job is in one subtree on this level and above
+            return  # nodes are in order, so on this level and above the job is in a single subtree
         trees = tree_of[nodes]
         ends = np.append(np.flatnonzero(trees[1:] != trees[:-1]), len(trees) - 1)
         yield level, trees[ends].tolist(), np.diff(ends, prepend=-1).tolist()
@@ -87,21 +87,22 @@ class SharedLinks:
 
 @dataclass(frozen=True)
 class LinkRows:
-    """Links used by jobs: a row for each job above each switch or subtree, grouped by subtree.
+    """Links used by jobs: a row for each job and each subtree whose up-links it uses, grouped by subtree.
 
-    A job keeps all links above a subtree busy for the same fraction of its time, so one row can stand for all
-    of them, whereas `mutual_slowdown` needs the load of each link.
+    A job keeps all links above a subtree busy for the same fraction of its time, so one row stands for all
+    these links. `mutual_slowdown`, in contrast, needs the load of each link.
 
     Parameters
     ----------
     job : ndarray of int, shape (n,)
         Index of the job.
     n_users : ndarray of int, shape (n_links,)
-        Number of rows of each subtree.
+        Number of rows for each subtree.
     busy : ndarray, shape (n,)
         Fraction of its time alone for which the job keeps these links busy, in (0, 1].
     n_hosts : ndarray, shape (2, n)
-        Number of the job's hosts inside the subtree, which send up, and outside, which send down; at least 1.
+        Number of the job's hosts inside the subtree, which send upwards, and of those outside, whose messages
+        come down. Each is at least 1.
     """
 
     job: Ints
@@ -111,12 +112,12 @@ class LinkRows:
 
 
 def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = TOLERANCE) -> Floats:
-    """Delay of each job by other jobs on its links, s for each second of its work.
+    """Delay that other jobs on its links cause to each job, s for each second of its work.
 
     Shapes: `alone` (n_jobs,), `pace` (n_jobs,), result (n_jobs,). Result: not below 0.
 
-    For jobs with a pace of 1, `mutual_slowdown` is this plus 1. A job that is slower for other reasons sends
-    for a smaller fraction of its time.
+    For jobs with a pace of 1, the delay plus 1 is `mutual_slowdown`. A job that is slower for other reasons
+    sends for a smaller fraction of its time, and so delays others less.
     """
     first, second, starts = _pairs(rows.n_users)
     theirs = rows.n_hosts.take(second, axis=1)
@@ -137,7 +138,7 @@ def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = T
 
 
 def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
-    """All pairs of rows of one subtree, including a row with itself; index of each row's first pair."""
+    """All pairs of rows of one subtree (also a row with itself), and the index of each row's first pair."""
     n_of_row = n_users.repeat(n_users)
     starts = n_of_row.cumsum() - n_of_row
     first = np.arange(len(n_of_row)).repeat(n_of_row)
@@ -149,7 +150,7 @@ def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
 _TOLERANCE = 1e-4
 """Tolerance of a delay, s for each second of work."""
 _LEAST_CHANGE = _TOLERANCE
-"""Smaller changes of a delay are ignored."""
+"""Changes of a delay that are smaller than this are ignored."""
 
 
 class _Users:
@@ -189,7 +190,7 @@ class LinkSharing:
     Attributes
     ----------
     lost_s : ndarray, shape (n_jobs,)
-        Time that other jobs on its links have cost each job, s.
+        Time that each job has lost to other jobs on its links, s.
     """
 
     def __init__(self, machine: Machine, utilisation: Floats, programs: Ints) -> None:
@@ -239,7 +240,7 @@ class LinkSharing:
             self._touched.add(other)
 
     def settle(self, simulation: Simulation) -> None:
-        """Update the delays of all jobs that starts, ends and changes of pace can affect."""
+        """Update the delays of all jobs that the latest starts, ends and changes of pace can affect."""
         if simulation.repaced:
             self._touched |= simulation.repaced & self._links.keys()
             simulation.repaced.clear()
@@ -262,7 +263,7 @@ class LinkSharing:
         return sorted(found)
 
     def _delays(self, simulation: Simulation, reached: list[int]) -> dict[int, float]:
-        """Delay of each of these jobs; 0 for a job that shares no links now."""
+        """Delay of each of these jobs; 0 if the job shares no links at the moment."""
         jobs = [job for job in reached if self._beside[job]]
         delays = dict.fromkeys(reached, 0.0)
         if not jobs:

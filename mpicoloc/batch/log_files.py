@@ -1,4 +1,4 @@
-"""Read the jobs of log files, whose first line shows the format."""
+"""Read the jobs of log files. The first line of a file shows its format."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ N_FIELDS = 18
     _THINK,
 ) = range(N_FIELDS)
 _PARTIAL = (2, 3, 4)
-"""Status codes of lines for parts of a job; another line describes the whole job."""
+"""Status codes of lines that describe only a part of a job. The whole job has a line of its own."""
 COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
     "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
 )
-"""The command that prints a log for `parse_sacct`; JobName is last, as names can contain the separator."""
+"""The command that prints a log for `parse_sacct`. JobName is last because it can contain the separator."""
 REMEDY = "correct or remove it, or leave out such entries with --skip-damaged"
 _FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or the output of {COMMAND}"
 
@@ -56,9 +56,11 @@ _FORMATS = f"a log in Standard Workload Format, 18 numbers a line, or the output
 def parse_swf(
     lines: Sequence[str], source: str, *, skip_damaged: bool = False
 ) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs of a log, in order of submission; a log in another order is sorted, with a note.
+    """Jobs of a log in Standard Workload Format, in order of submission.
 
-    Raises `DataError`, with the line's number, if a line is damaged; also if there is no job.
+    If the log has another order, its jobs are sorted and a note says so.
+
+    Raises `DataError` if a line is damaged (with the line's number), or if there is no job.
     """
     header, numbers = _head(lines)
     if not numbers:
@@ -128,7 +130,7 @@ def _row(line: str) -> list[float] | None:
 
 
 def _damage(table: Floats) -> dict[int, str]:
-    """The damage in each damaged row, by row index."""
+    """A description of the damage in each damaged row, by row index."""
     wrong: dict[int, str] = {}
     finite = np.isfinite(table).all(axis=1)
     submit_s, run_s, number, previous = (table[:, i] for i in (_SUBMIT, _RUN, _NUMBER, _PREVIOUS))
@@ -198,10 +200,11 @@ def log_of(
 ) -> tuple[JobLog, tuple[int, ...]]:
     """The jobs of a Slurm log, in order of arrival.
 
-    A job arrives when it is submitted or, if this is known and later, when it becomes eligible: until then it
-    waits for another job or for a time that its user set. Jobs that have not begun or ended have run time -1.
+    A job arrives when it becomes eligible to run, because before that it waits for another job or for a time
+    that its user set. If the log does not say when, or the submission is later, the submission counts. Jobs
+    that have not begun or not ended have run time -1.
 
-    Raises `DataError`, with the line's number, if a line is damaged; also if there is no job.
+    Raises `DataError` if a line is damaged (with the line's number), or if there is no job.
     """
     values, wrong = _values(words)
     wrong = _disorder(values) | wrong
@@ -219,7 +222,7 @@ def log_of(
 
 
 def _values(words: Words) -> tuple[dict[str, Floats], dict[int, str]]:
-    """Values of all columns, NaN if unknown, and a description of each damaged row."""
+    """Values of all columns (NaN: unknown), and a description of the damage in each damaged row."""
     values: dict[str, Floats] = {}
     wrong: dict[int, str] = {}
     for key, (read, what) in _READERS.items():
@@ -254,7 +257,7 @@ def _disorder(values: Mapping[str, Floats]) -> dict[int, str]:
 
 
 def _arrival(values: Mapping[str, Floats]) -> Floats:
-    """Time at which each job could begin; not after its start, as jobs can be held and released again."""
+    """Time at which each job could begin, but at most its start, as jobs can be held and released again."""
     return np.fmin(np.fmax(values["submit"], values["eligible"]), values["start"])
 
 
@@ -268,7 +271,7 @@ def _slurm_log(values: Mapping[str, Floats], words: Words, kept: Ints) -> JobLog
             own = [words[key][i] for i in kept.tolist()]
             place = {word: i for i, word in enumerate(dict.fromkeys(own))}
             numbers[column] = np.array([place[word] for word in own], np.int64)
-            # jobcomp appends the user's number to the name, as in root(0).
+            # jobcomp appends the user id to the name, as in root(0).
             is_user = key == "user"
             names[column] = {i: _USER_ID.sub("", word) if is_user else word for word, i in place.items()}
     return JobLog(
@@ -300,7 +303,7 @@ def _number(word: str) -> float | None:
 
 
 def _time(word: str) -> float | None:
-    """Seconds since 1970; times without a zone are taken as UTC, because only differences matter."""
+    """Seconds since 1970. A time without a zone is read as UTC, because only differences of times matter."""
     if word.isascii() and word.isdigit():
         return float(word)
     if not _TIME.fullmatch(word):
@@ -312,7 +315,7 @@ def _time(word: str) -> float | None:
 
 
 def _same_times(words: Sequence[str]) -> Floats | None:
-    """`_time` of all words at once, for speed; None if formats differ, or a word is malformed."""
+    """`_time` of all words at once, which is faster; None if their formats differ or a word is malformed."""
     if all(word in _UNKNOWN or (len(word) == _TIME_LENGTH and word[10] == "T") for word in words):
         try:
             times = np.array(["NaT" if word in _UNKNOWN else word for word in words], "datetime64[s]")
@@ -330,7 +333,7 @@ def _limit(word: str) -> float | None:
 
 
 def _count(word: str) -> float | None:
-    """Value of ``1152`` or ``2K`` (Slurm's suffixes are powers of 1,024); 0 is unknown: the job never ran."""
+    """Value of ``1152`` or ``2K`` (suffixes are powers of 1,024). 0 counts as unknown: the job never ran."""
     found = _COUNT.fullmatch(word)
     if found is None:
         return None
@@ -347,7 +350,7 @@ _READERS: dict[str, tuple[Callable[[str], float | None], str]] = {
     "processors": (_count, "number of processors"),
     "limit": (_limit, "time limit"),
 }
-"""Columns of numbers: the reader of a word, which returns None if it is malformed, and a description."""
+"""For each column of numbers: the function that reads a word (None: malformed), and a description."""
 
 
 _KEYS = {
@@ -399,7 +402,7 @@ def parse_jobcomp(
 
 
 def _slurm_row(line: str) -> dict[str, str | None]:
-    """The values in a line, by `_KEYS`; None if the line lacks the key."""
+    """The values in a line, by the columns of `_KEYS`; None for a column whose keys the line lacks."""
     parts = _KEY.split(line.strip())
     words = {key: word.strip() for key, word in zip(parts[1::2], parts[2::2], strict=True)}
     return {key: next((words[name] for name in names if name in words), None) for key, names in _KEYS.items()}
@@ -419,7 +422,7 @@ _COLUMNS = {
     "queue": ("qos",),
     "name": ("jobname",),
 }
-"""Names of each column in the output of `sacct`; the first one found counts."""
+"""Possible names of each column in the output of `sacct`. If several are there, the first of them counts."""
 _SACCT_COLUMNS = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "End"}
 
 
@@ -428,17 +431,17 @@ def parse_sacct(
 ) -> tuple[JobLog, tuple[int, ...]]:
     """Jobs in the output of `sacct`, without job steps.
 
-    Repeated lines count once: the files of two months can both have the same job.
+    A repeated line counts once, because the files of two months can both contain the same job.
 
     Raises `DataError` if the header lacks a column, if a line is damaged (with its number), or if there is no
     job.
     """
     number, header = next((i, line.strip()) for i, line in enumerate(lines, 1) if line.strip())
-    # --parsable writes | after the last column too; with --parsable2 a final | means an empty last column.
+    # --parsable also writes | after the last column. With --parsable2, a final | means an empty last column.
     end = "|" if header.endswith("|") else ""
     header = header.removesuffix(end)
     places, n_words = _places(header, source)
-    # A name can contain |, which is harmless only in the last column.
+    # A job's name can contain |, which does no harm if the name is the last column.
     n_splits = n_words - 1 if places.get("name") == n_words - 1 else -1
     split = [(i, line.split("|", n_splits)) for i, line in _once(lines[number:], number + 1, header, end)]
     damaged = [(i, len(words)) for i, words in split if len(words) != n_words]
@@ -469,7 +472,7 @@ def _places(header: str, source: str) -> tuple[dict[str, int], int]:
 
 def columns_of(header: str) -> list[str]:
     """Names of the columns in a header of `sacct`, in lower case."""
-    # Slurm repeats a width in the header, as in JobName%30.
+    # If --format sets a width, Slurm repeats it in the header, as in JobName%30.
     return [word.partition("%")[0].strip() for word in header.lower().split("|")]
 
 
@@ -490,9 +493,9 @@ _NO_VALUE, _INFINITE = 0xFFFFFFFE, 0xFFFFFFFF
 
 
 def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[JobLog, tuple[int, ...]]:
-    """Jobs in the output of `sacct --json`, of any version; damaged entries by their position in the list.
+    """Jobs in the output of `sacct --json` of any version, and the positions of damaged entries in the list.
 
-    Raises `DataError` if the text is something else, if an entry is damaged (with its position), or if there
+    Raises `DataError` if the text is not such output, if an entry is damaged (with its position), or if there
     is no job.
     """
     try:
@@ -512,7 +515,7 @@ _JSON_COMMAND = "sacct --allusers --allocations --json"
 
 
 def _part(job: object, *keys: str) -> Any:
-    """The value at the end of a path of keys; None if there is none."""
+    """The value that a path of keys leads to; None if there is no such value."""
     for key in keys:
         job = job.get(key) if isinstance(job, dict) else None
     return job
@@ -525,7 +528,7 @@ def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
     counts = {str(_part(one, "type")): _part(one, "count") for one in entries}
     times = {"submit": "submission", "eligible": "eligible", "start": "start", "end": "end"}
     words = {key: _json_word(_part(job, "time", name)) for key, name in times.items()}
-    # A time of 0 or "no limit" means that the event has not happened yet.
+    # If an event has not happened yet, Slurm gives its time as 0 or "no limit".
     return {key: "" if word in ("0", "UNLIMITED") else word for key, word in words.items()} | {
         "number": _json_word(job.get("job_id")),
         "nodes": _json_word(job.get("allocation_nodes")),
@@ -577,7 +580,7 @@ def parse(lines: Sequence[str], source: str, *, skip_damaged: bool = False) -> t
 def read(path: str, *, skip_damaged: bool) -> tuple[JobLog, tuple[int, ...]]:
     """The jobs of a log file, and the numbers of its damaged lines, which are left out.
 
-    The result is cached as long as the file does not change.
+    The result is cached until the file changes.
     """
     try:
         found = os.stat(path)

@@ -1,6 +1,6 @@
 """Orders, which choose the next job of the queue, and the state that they can read.
 
-The state is that of the machine now, and the expected ends of running jobs.
+This state is the present use of the machine's nodes, and the expected ends of the running jobs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Columns:
 
 
 class Releases(Columns):
-    """Running jobs in order of their expected ends: end, s; job; number of nodes that become free."""
+    """Running jobs in order of their expected ends; columns: end in s, job, number of nodes it will free."""
 
     def __init__(self) -> None:
         super().__init__({"end_s": np.float64, "job": np.int64, "n_nodes": np.int64})
@@ -88,7 +88,7 @@ FREE = 0
 """Use of a node without a job; each allocation defines the meaning of other numbers."""
 
 Nodes = tuple[Ints, int | Uses]
-"""Nodes of a job in ascending order, and their use: one number for all, or one for each."""
+"""Nodes of a job in ascending order, and their use: one number for all nodes, or one for each node."""
 
 
 @dataclass(frozen=True)
@@ -99,12 +99,13 @@ class Allocation:
     ----------
     name : str
     choose : callable
-        ``choose(machine, uses, n_nodes)``: nodes for a job of that size, given the uses of the machine's
-        nodes; None if the job must wait. It has no side effects.
+        ``choose(machine, uses, n_nodes)`` returns nodes for a job of that size, given the uses of the
+        machine's nodes, or None if the job must wait. It has no side effects.
     is_bound_by_number : bool
-        Whether any `n_nodes` free nodes will do, so that only their number decides if a job can begin.
+        Whether any `n_nodes` free nodes will do, so that a job can begin as soon as that many are free.
     can : callable, optional
-        ``can(machine, uses, sizes)``: whether `choose` finds nodes for each size, without choosing them.
+        ``can(machine, uses, sizes)`` tells for each size whether `choose` would find nodes, without choosing
+        any.
     """
 
     name: str
@@ -123,13 +124,13 @@ class Allocation:
 
 @dataclass(frozen=True)
 class Reservation:
-    """Latest start of the queue's first job, if estimates hold.
+    """Latest start of the queue's first job if the estimates of the running jobs hold.
 
     Parameters
     ----------
     start_s : float
     n_spare : int
-        Nodes that are free then in addition to those of the job.
+        Number of nodes that are free at that time in addition to the nodes of the job.
     """
 
     start_s: float
@@ -137,7 +138,7 @@ class Reservation:
 
 
 class View:
-    """The state of a simulated batch system, read-only for orders and allocations.
+    """The state of a simulated batch system. Orders and allocations must not change it.
 
     Parameters
     ----------
@@ -192,7 +193,7 @@ class View:
             self._reserved = None
 
     def nodes_for(self, n_nodes: int) -> Nodes | None:
-        """Nodes for a job of this size now, or None."""
+        """Nodes on which a job of this size can begin now, or None."""
         if n_nodes > self.n_free:
             return None
         if n_nodes not in self._chosen:
@@ -230,7 +231,8 @@ class View:
     def refuse(self, first: int) -> None:
         """Record that no queued job can begin before the job at `first` until the nodes in use change.
 
-        This stays true as time passes: a job that would end after the reservation now would end even later.
+        The mere passing of time changes nothing about this: a job that would end after the reservation if it
+        began now would end even later if it began later.
         """
         self._refused = int(self.queue["job"][first]), self.queue.n_removed, len(self.queue)
 
@@ -250,7 +252,7 @@ class View:
         return Reservation(max(float(start_s), self.now_s), n_then - n_nodes)
 
     def _by_choice(self, n_nodes: int) -> Reservation:
-        """Reservation by bisection: a job that finds nodes also finds them after more jobs have ended."""
+        """Reservation by bisection: if a job finds nodes, it also does after more jobs have ended."""
         end_s = self.releases["end_s"]
         free = self.n_free + np.cumsum(self.releases["n_nodes"])
         low, high = int(np.searchsorted(free, n_nodes)), len(end_s) - 1
@@ -283,9 +285,9 @@ class View:
 
 
 Order = Callable[[View], int | None]
-"""Returns the place in the queue of a job to begin now, or None if no job can begin.
+"""Returns the place in the queue of the job to begin now, or None if no job can begin.
 
-The engine calls it again after each job that begins, until it returns None.
+The engine begins the job and calls the order again, until the order returns None.
 """
 
 
@@ -294,12 +296,12 @@ MAX_AGE_S = 7 * 86400.0
 
 
 def conservative(view: View) -> int | None:
-    """The queue's first job whose reservation begins now and that finds nodes.
+    """Conservative backfilling: the queue's first job whose reservation begins now and that finds nodes.
 
     Notes
     -----
-    Mu'alem and Feitelson 2001, section 2.2. Each event recomputes all reservations, in order of the queue
-    and by the number of nodes alone.
+    Mu'alem and Feitelson 2001, section 2.2. All reservations are computed again at each event, in the order
+    of the queue. They consider only the number of nodes.
     """
     times_s, free = _profile(view)
     sizes, estimates_s = view.queue["n_nodes"], view.queue["estimate_s"]
@@ -316,7 +318,7 @@ def conservative(view: View) -> int | None:
 
 
 def _profile(view: View) -> tuple[Floats, Ints]:
-    """The expected profile: times from now on, and the number of nodes free from each time on."""
+    """The expected profile: times from now on, and the number of nodes that are free from each time on."""
     end_s = np.maximum(view.releases["end_s"], view.now_s)
     times_s = np.concatenate(([view.now_s], end_s))
     free = view.n_free + np.concatenate(([0], np.cumsum(view.releases["n_nodes"])))
@@ -348,9 +350,9 @@ def easy(view: View) -> int | None:
 
     Notes
     -----
-    Lifka 1995; Mu'alem and Feitelson 2001, section 2.1. If the number of free nodes does not decide, the
-    reservation is the first expected end after which the allocation finds nodes for the first job; a job that
-    runs on beyond it can begin if the first job would still find nodes beside it.
+    Lifka 1995; Mu'alem and Feitelson 2001, section 2.1. If the allocation is not bound by number, the
+    reservation begins at the first expected end after which the allocation finds nodes for the first job. A
+    job that runs beyond that time can begin if the first job would still find nodes beside it.
     """
     return 0 if view.can_start(0) else backfilled(view, 0)
 
@@ -371,7 +373,7 @@ def backfilled(view: View, first: int) -> int | None:
 
 
 def _examined(view: View, first: int) -> int | None:
-    """Choose the job that `backfilled` chooses, but ask the allocation only once for each size."""
+    """The same job as `backfilled` chooses, but the allocation is asked only once for each job size."""
     n_before = view.n_refused(first)
     places = n_before + np.flatnonzero(view.queue["n_nodes"][n_before:] <= view.n_free)
     places = places[places != first]
@@ -384,7 +386,7 @@ def _examined(view: View, first: int) -> int | None:
 
 
 def _first_harmless(view: View, first: int, places: Ints) -> int | None:
-    """The first of these places whose job does not delay the first job; all these jobs would find nodes."""
+    """The first of these places whose job does not delay the first job. Every job there would find nodes."""
     reserved = view.reservation(first)
     short = np.flatnonzero(view.now_s + view.queue["estimate_s"][places] <= reserved.start_s)
     n_long = int(short[0]) if len(short) else len(places)
@@ -398,7 +400,7 @@ def _first_harmless(view: View, first: int, places: Ints) -> int | None:
 
 
 def fcfs(view: View) -> int | None:
-    """The first job of the queue, if it finds nodes; no job overtakes another."""
+    """First come, first served: the first job of the queue, if it finds nodes; no job overtakes another."""
     return 0 if view.can_start(0) else None
 
 

@@ -1,7 +1,7 @@
 """Partitions of a machine as in Slurm's ``slurm.conf``, the jobs that each accepts, and their simulation.
 
-The order and the allocation see each partition as a machine of its own, on which the nodes of other
-partitions' jobs are in use, so they need no code for partitions.
+Orders and allocations need no code for partitions: to them, each partition is a machine of its own, whose
+nodes are also in use while jobs of other partitions run there.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXAMPLE = "PartitionName=batch Nodes=n[0-63] MaxNodes=32 MaxTime=1-00:00:00"
 
 @dataclass(frozen=True)
 class Partition:
-    """Some nodes, and the limits on jobs there.
+    """A partition: some nodes of the machine, and the limits on the jobs that run there.
 
     Parameters
     ----------
@@ -39,11 +39,11 @@ class Partition:
     max_nodes : int
         Most nodes of a job.
     max_s : float
-        Longest time limit of a job, s; infinite: any.
+        Longest time limit of a job, s; infinite if there is no maximum.
     priority : int
         Jobs of partitions with higher priority get nodes first.
     is_default : bool
-        Whether it takes jobs without a partition in the log.
+        Whether the partition takes the jobs for which the log names no partition.
     """
 
     name: str
@@ -132,9 +132,9 @@ def _limit_s(word: str) -> float | None:
 
 
 def of_jobs(workload: Workload, partitions: Sequence[Partition]) -> Ints:
-    """Index of each job's partition, by the name in the log, else by its number.
+    """Index of each job's partition, found by the name in the log or, if there is none, by the number.
 
-    Raises `DataError` if there is no such partition.
+    Raises `DataError` if the machine has no such partition.
     """
     log = workload.log
     place = {partition.name: i for i, partition in enumerate(partitions)}
@@ -246,7 +246,7 @@ class PartitionedSimulation(Simulation):
         super()._begin_jobs()
 
     def _begin_next(self) -> bool:
-        """Begin the first of the jobs that the partitions' orders propose. Returns False if there is none."""
+        """Begin the most urgent job that the partitions' orders propose. Returns False if there is none."""
         for i, own in enumerate(self.queues):
             if i not in self._proposed:
                 self._proposed[i] = self._order(own.view) if len(own.waiting) and own.view.n_free else None
@@ -290,7 +290,7 @@ class _PartitionQueue:
         self._place[partition.nodes] = np.arange(len(partition.nodes))
 
     def take(self, job: int, nodes: Ints, use: int | Uses, expected_end_s: float) -> bool:
-        """Mark nodes that a job of any partition takes. Returns whether any of them is in this partition."""
+        """Mark nodes that a job of any partition takes. Returns whether this partition has any of them."""
         place = self._place[nodes]
         is_ours = place >= 0
         if is_ours.any():

@@ -1,7 +1,8 @@
-"""The event loop with two jobs a node: jobs slow down when others join them, and recover when these end.
+"""The event loop with up to two jobs on a node: a job slows down while another job shares its nodes.
 
-Jobs begin on free nodes by the order and the allocation, as without sharing. When no more can begin, a
-sharing policy chooses waiting jobs to join running ones. A job runs at the speed of its slowest node.
+As without sharing, the order and the allocation choose the jobs that begin on free nodes. When no more jobs
+can begin there, a sharing policy chooses waiting jobs to join running ones. A job runs at the speed of its
+slowest node.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from mpicoloc.errors import DataError
 
 _Z = 1.959963984540054
 BLIND_SLOWDOWN = 2.0
-"""Slowdown assumed without a model for two jobs on a node: each has half of the processors."""
+"""Slowdown of two jobs on a node that is assumed without a model: each job has half of the processors."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +32,8 @@ class Slowdowns:
     Parameters
     ----------
     believed, true : ndarray, shape (p, p)
-        At [i, j] T_co / T_solo of program i beside program j: the values that decisions use, and the true
-        ones.
+        Element [i, j] is T_co / T_solo of program i beside program j. Decisions use the `believed` values;
+        the jobs run with the `true` ones.
 
     Raises
     ------
@@ -52,10 +53,10 @@ class Slowdowns:
 
 
 def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowdowns:
-    """A model's slowdowns as `believed`, and true ones drawn from its 95 % intervals.
+    """Take a model's slowdowns as `believed`, and draw the true ones from its 95 % intervals.
 
-    The logarithm is assumed to be normal, with the spread from the interval's upper end, because the lower
-    end is cut off at 1. Draws below 1 count as 1.
+    The logarithm of a slowdown is assumed to be normal. The upper end of the interval gives the spread,
+    because the lower end is cut off at 1. Draws below 1 count as 1.
     """
     value = np.array(pairs.value)
     if rng is None:
@@ -65,7 +66,7 @@ def drawn(pairs: PairSlowdowns, rng: np.random.Generator | None = None) -> Slowd
 
 
 def blind(slowdowns: Slowdowns) -> Slowdowns:
-    """The same true slowdowns, with `believed` the same for all pairs: a batch system without a model."""
+    """Slowdowns for a batch system without a model: `true` is kept, `believed` is the same for all pairs."""
     return Slowdowns(np.full_like(slowdowns.true, BLIND_SLOWDOWN), slowdowns.true)
 
 
@@ -99,7 +100,7 @@ class Sharing(Protocol):
         """The next job that joins others, or None. Called again after each job that begins."""
 
     def next_look_s(self) -> float:
-        """Time of its next decision if no event comes first, s; infinite: none needed."""
+        """Time of the next decision if no event comes first, s; infinite if the policy waits for an event."""
 
 
 class SharedSimulation(Simulation):
@@ -160,7 +161,7 @@ class SharedSimulation(Simulation):
         return min(super()._next_s(), max(self.sharing.next_look_s(), self.now_s))
 
     def _begin_jobs(self) -> None:
-        """Begin jobs until none can: on free nodes first or, if the policy packs, beside others first."""
+        """Begin all jobs that can: first those on free nodes or, if the policy packs, those beside others."""
         steps = self._join_next, self._begin_next
         first, then = steps if self.sharing.packs else steps[::-1]
         while first() or then():
@@ -242,7 +243,7 @@ class SharedSimulation(Simulation):
                 max((rows[self.programs[job]][other] for other in others), default=1.0)
                 for rows in (self._true, self._believed)
             )
-            # An unchanged pace leaves the expected end unchanged.
+            # If the pace has not changed, the expected end has not either.
             if self.node_slowdown[job] == true and self.believed[job] == believed:
                 continue
             self.believed[job] = believed

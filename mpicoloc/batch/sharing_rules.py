@@ -1,9 +1,9 @@
-"""Sharing policies: two jobs a node regardless of slowdown, or only if a slowdown model finds a gain.
+"""Sharing policies: jobs share nodes regardless of slowdown, or only if a slowdown model predicts a gain.
 
-If its expected slowdowns hold, a policy never delays the queue's first job, because it preserves that job's
-reservation. The service of `mpicoloc pair --watch` runs here unchanged: `sharing_plan.decide` gets a snapshot
-of the simulated batch system instead of Slurm's, and its actions have the same effects as in Slurm. A leader
-waits for its nodes in the queue for sharing, which has precedence; a partner joins at once.
+A policy preserves the reservation of the queue's first job, so it never delays that job if the slowdowns are
+as expected. The service of `mpicoloc pair --watch` runs here unchanged: `sharing_plan.decide` gets a snapshot
+of the simulated batch system instead of one of Slurm, and its actions have the same effects as in Slurm. A
+leader waits for its nodes in the queue for sharing, which has precedence; a partner joins its leader at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ QUEUES = sharing_plan.Partitions("alone", "shared")
 LOOK_S = 60.0
 """Time between two decisions of the service, s."""
 _APART = 1e9
-"""Slowdown of two leaders, too large for any pairing because each must have nodes of its own."""
+"""Slowdown of two leaders: so large that they are never paired, because each must have nodes of its own."""
 _LEAST_LEFT_S = 1.0
 
 
@@ -38,9 +38,9 @@ class _Assignment:
 
 
 class Service:
-    """The service as a sharing policy of one simulation.
+    """The service of `mpicoloc pair --watch` as a sharing policy of one simulation.
 
-    It pairs jobs with the same number of nodes. A job's estimate counts as its run time alone.
+    It pairs jobs with the same number of nodes. It takes the estimate of a job as its run time alone.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class Service:
         self._nodes: tuple[BatchNode, ...] = ()
 
     def next_join(self, simulation: SharedSimulation) -> Join | None:
-        """The next partner that joins, else a leader whose nodes are free; decides again if it is time."""
+        """The next partner to join, else a leader whose nodes are free. Decides anew if it is time to."""
         if simulation.now_s >= self._last_s + self.look_s:
             self._look(simulation)
         else:
@@ -131,7 +131,7 @@ class Service:
             self._leaders[job] = int(run.workload.n_nodes[job]), limit_s, arrival_s
 
     def _release(self, run: SharedSimulation, job: int) -> None:
-        """Return a leader to the queue for unshared nodes, at its place by arrival."""
+        """Return a leader to the queue for unshared nodes, to the place that its arrival gives it."""
         n_nodes, estimate_s, arrival_s = self._leaders.pop(job)
         del self._assignments[job]
         place = int(np.searchsorted(run.waiting["arrival_s"], arrival_s, side="left"))
@@ -183,7 +183,7 @@ def _groups(
     waiting: Sequence[BatchJob],
     rules: policies.Rules,
 ) -> list[policies.Group]:
-    """Groups of leaders and waiting jobs with the same number of nodes."""
+    """Groups to run together, formed from leaders and waiting jobs with the same number of nodes."""
     both = [*leaders, *waiting]
     groups = []
     for n_nodes in sorted({job.n_nodes for job in both}):
@@ -225,12 +225,12 @@ class Joining:
     Parameters
     ----------
     is_blind : bool
-        Whether to join any job, two jobs a node, in order of the queue. Otherwise a job joins others only if,
-        by the model, the machine then does more work per second.
+        Whether jobs join, in order of the queue, any job that is alone on its nodes. Otherwise a job joins
+        others only if the machine, by the model, then does more work per second.
     overtakes : bool
-        Whether jobs behind the queue's first job can join others, if that does not delay the first.
+        Whether jobs behind the queue's first job can join others, if that does not delay the first job.
     packs : bool
-        Whether jobs join others even while there are free nodes for them, so that nodes stay free.
+        Whether jobs join others even if there are free nodes for them, so that these nodes stay free.
     """
 
     is_blind: bool
@@ -248,7 +248,7 @@ class Joining:
         for place in np.flatnonzero(sizes <= half.n_room).tolist():
             job, n_nodes = int(simulation.waiting["job"][place]), int(sizes[place])
             key = int(simulation.programs[job]), n_nodes
-            # Jobs of the same program and size get the same answer.
+            # A job of the same program and size would get the same answer.
             if key in tried:
                 continue
             nodes = half.first_nodes(n_nodes) if self.is_blind else half.best_nodes(job, n_nodes)
@@ -259,7 +259,7 @@ class Joining:
         return None
 
     def next_look_s(self) -> float:
-        """Infinite: it decides only when jobs arrive or end."""
+        """Infinite, because the policy decides only when jobs arrive or end."""
         return np.inf
 
 
@@ -270,7 +270,7 @@ class _Half:
         self.simulation = simulation
         first, second = simulation.jobs_on
         self.has_one = (first != NO_JOB) & (second == NO_JOB)
-        # Other allocations choose among free nodes by their own rules.
+        # Allocations that are not bound by number choose among free nodes by rules of their own.
         takes_free = simulation.view.allocation.is_bound_by_number and not simulation.sharing.packs
         self.free = np.flatnonzero(simulation.view.uses == FREE) if takes_free else np.empty(0, np.int64)
         self.n_room = len(self.free) + int(np.count_nonzero(self.has_one))
@@ -285,12 +285,12 @@ class _Half:
         return np.sort(taken) if len(taken) == n_nodes and n_nodes > len(self.free) else None
 
     def best_nodes(self, job: int, n_nodes: int) -> Ints | None:
-        """Free nodes, then nodes of the jobs that lose least; None if total work per second does not grow."""
+        """Free nodes, then nodes of the jobs that lose least; None if this would not raise the throughput."""
         order, loss = self._rank(int(self.simulation.programs[job]))
         n_shared = n_nodes - len(self.free)
         if n_shared < 1 or not len(order):
             return None
-        # The other choice is a single running job with enough nodes, so that no other job is slowed.
+        # The alternative is the best single job with enough nodes, so that only this job is slowed.
         room = np.cumsum(self.counts[order])
         whole = np.flatnonzero(self.counts[order] >= n_shared)
         choices = [order[: int(np.searchsorted(room, n_shared)) + 1]] if room[-1] >= n_shared else []
@@ -304,12 +304,13 @@ class _Half:
         return np.sort(np.concatenate((self.free, *own))[:n_nodes])
 
     def _rank(self, program: int) -> tuple[Ints, Floats]:
-        """Hosts, sorted by the cost per node of a job of this program beside them, and each host's loss.
+        """Hosts (running jobs) by the cost per node of a job of this program beside them, and their losses.
 
         Notes
         -----
-        A host on m nodes whose slowdown rises from s to s' loses the work of m (1/s - 1/s') nodes; the job
-        beside it runs at 1 / its own slowdown.
+        A host on m nodes whose slowdown rises from s to s' loses the work of m (1/s - 1/s') nodes. The job
+        that joins it works at the speed 1 / (its own slowdown). The cost per node is the host's loss per node
+        less that speed.
         """
         if program not in self._ranked:
             run = self.simulation
@@ -323,7 +324,7 @@ class _Half:
         return self._ranked[program]
 
     def _gain(self, job: int, n_nodes: int, chosen: Ints, loss: Floats) -> float:
-        """Work per second that the job adds, less the loss of its hosts, in nodes."""
+        """Work per second that the job adds, less what its hosts lose, in units of a node's work."""
         run = self.simulation
         slowest = run.slowdowns.believed[run.programs[job], run.programs[self.hosts[chosen]]].max()
         return float(n_nodes / slowest - loss[chosen].sum())
@@ -334,7 +335,8 @@ def _delays_first(simulation: SharedSimulation, place: int, nodes: Ints) -> bool
 
     Notes
     -----
-    EASY's condition (Mu'alem and Feitelson 2001, section 2.1), with the later ends of slowed jobs included.
+    EASY's condition (Mu'alem and Feitelson 2001, section 2.1), which here also considers that slowed jobs end
+    later.
     """
     view, run = simulation.view, simulation
     if int(run.waiting["n_nodes"][0]) <= view.n_free and view.allocation.is_bound_by_number:

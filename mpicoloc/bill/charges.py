@@ -36,19 +36,19 @@ from mpicoloc.profile.signature import Snapshot
 
 _INNER = re.compile(r"-(nested|spawn)-\d+")
 _EARLY_S = 1.0
-"""Tolerance for times from Slurm, which are in whole seconds, s."""
+"""Tolerance for times from Slurm, which gives whole seconds, s."""
 _SAME_S = 1e-3
-"""Tolerance for starts of the same run, s: edited copies of a profile have the same start."""
+"""Starts of a job closer than this are of the same run, s. Edited copies of a profile have the same start."""
 _N_FIRST, _N_MOST = 8, 500
-"""Number of claims in the first and in the largest query: databases limit the length of statements."""
+"""Number of claims in the first query and in the largest one. Databases limit the length of statements."""
 
 
 @dataclass(frozen=True)
 class JobCharge:
     """A charge of a job that was not refunded in full.
 
-    `job_id`, `start_unix_s` (0: unknown) and `digest` come from the profile; `record` is Slurm's, or None if
-    the job was charged by hand.
+    `job_id`, `start_unix_s` (0: unknown) and `digest` come from the profile. `record` is Slurm's record of
+    the step, or None if the job was charged by hand.
     """
 
     transaction: int
@@ -65,9 +65,9 @@ def job_number(job_id: str) -> str:
 
 
 def charges_of_job(ledger: Ledger, number: str) -> tuple[int, list[JobCharge]]:
-    """Number of charges with a turn for this job number, and those not refunded in full, oldest first.
+    """Charges with a turn for this job number: their number, and those not refunded in full, oldest first.
 
-    A charge that depends on them is posted only if no other charge was posted in the meantime
+    A charge that depends on these charges is posted only if no other charge was posted in the meantime
     (`Charge.turn`).
     """
     n_turns, n_asked, found = 0, _N_FIRST, list[JobCharge]()
@@ -107,13 +107,13 @@ def is_paid(by_hand: JobCharge, by_record: JobCharge) -> bool:
         return False
     if not start_s or is_same_run(by_hand, by_record):
         return True
-    # Steps may run at the same time, so a step's own profile, if any, identifies the run better than times.
+    # If a step has a profile of its own, that identifies the run better than times, as steps may overlap.
     has_own = by_record.start_unix_s > 0 and by_hand.job_id == by_record.job_id
     return (record.is_script or not has_own) and is_within(start_s, record)
 
 
 def is_same_run(by_hand: JobCharge, by_record: JobCharge) -> bool:
-    """Whether both profiles come from the same run, by job and start."""
+    """Whether both profiles have the same job and the same start, and so come from the same run."""
     is_known = by_hand.start_unix_s > 0 and by_hand.job_id == by_record.job_id
     return is_known and abs(by_hand.start_unix_s - by_record.start_unix_s) < _SAME_S
 
@@ -126,7 +126,10 @@ def is_within(start_unix_s: float, record: StepRecord) -> bool:
 
 @dataclass(frozen=True)
 class Terms:
-    """Account and price, as the ledger's keeper sets them; None: the profile's cores or time, or any job."""
+    """Account and price terms, as the ledger's keeper sets them.
+
+    None stands for the profile's own cores or time, or for any job.
+    """
 
     account: str
     tariff: Tariff
@@ -163,7 +166,7 @@ def post_all(
 
 
 def read(file: str) -> Snapshot | MpicolocError:
-    """The profile without its content and tables, which take memory, or the error from reading it."""
+    """The profile, without its content and tables to save memory; or the error that reading it raised."""
     try:
         taken = signature.snapshot(file)
     except MpicolocError as error:
@@ -205,7 +208,7 @@ def facts_of(prices: Bill) -> dict[str, Any]:
 
 
 def _check(taken: Snapshot, terms: Terms, key: bytes | None) -> None:
-    """Refuse a profile with a bad signature or of another job than the ledger's keeper names."""
+    """Refuse a profile that has a bad signature, or is not of the job that the ledger's keeper names."""
     if key is not None:
         verify(taken, key)
     job_id = taken.profile.job.id
@@ -221,7 +224,7 @@ def verify(taken: Snapshot, key: signature.Key) -> None:
 
 
 def tariff_of(args: argparse.Namespace) -> Tariff:
-    """The site's tariff, from flags, else from options.
+    """The site's tariff, from the flags, else from the options.
 
     The profile's tariff is ignored, because the job's user chose it.
     """
@@ -239,7 +242,7 @@ def _post_profile(
     key: bytes | None,
     stamp: Stamp,
 ) -> tuple[dict[str, Any], int]:
-    """Outcome of one profile, and its exit code. Errors of the ledger are raised and end the call."""
+    """Charge one profile. Returns the outcome and the exit code; errors of the ledger itself are raised."""
     charge = None
     try:
         if isinstance(taken, MpicolocError):
@@ -258,7 +261,7 @@ def _post_profile(
 
 
 def _in_turn(ledger: Ledger, charge: Charge) -> Charge:
-    """A charge by hand, with the turn after all existing charges of its job.
+    """Give a charge by hand the turn that follows all existing charges of its job.
 
     Raises `Refused` if Slurm's record has been charged for the same run.
     """
@@ -290,7 +293,7 @@ def refused(file: str, charge: Charge | None, error: MpicolocError) -> tuple[dic
 
 
 def entry(file: str, charge: Charge | None, status: str, posting: Posting | None) -> dict[str, Any]:
-    """One result; `price_usu` is this call's price, `amount_su` the amount charged now or earlier."""
+    """One result. `price_usu` is the price by this call; `amount_su` is the amount charged now or earlier."""
     result = {
         "file": file,
         "job": None if charge is None else charge.job_id,
@@ -320,5 +323,5 @@ def print_outcome(account: str, result: dict[str, Any], *, quiet: bool) -> None:
                 flush=True,
             )
     except BrokenPipeError:
-        # The reader of stdout has gone. Continue without output, so that the other profiles are charged.
+        # The reader of stdout has gone. Continue without output, so that the other profiles get charged.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

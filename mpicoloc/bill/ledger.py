@@ -1,4 +1,4 @@
-"""Accounts of service units, in double entry: transactions move units between accounts and never create any.
+"""Accounts of service units, in double entry: a transaction moves units between accounts and creates none.
 
 The ledger is an SQLite file or any database that SQLAlchemy supports. Grants come from the site's account
 ``@grants``, and charges go to ``@charges``, so the sum of all balances is always 0. Amounts are integers in
@@ -32,9 +32,9 @@ BUSY_S = 60.0
 """Longest wait for the lock of an SQLite ledger, s."""
 N_TRIES = 5
 FAR_USU = 4 * 10**18
-"""Limit of all balances, so that a balance plus any amount fits into 64 bits."""
+"""Balances are limited to this amount above and below 0, so that a balance plus any amount fits 64 bits."""
 GRANTS, CHARGES = "@grants", "@charges"
-"""The site's own accounts: units granted, and units used by jobs."""
+"""The site's own accounts: the one that grants units, and the one that receives the units that jobs use."""
 NAME_LENGTH = 190
 """Length of the longest text that every database accepts in a unique index."""
 
@@ -84,7 +84,10 @@ claims = sa.Table(
     sa.Column("claim", sa.String(NAME_LENGTH), primary_key=True),
     sa.Column("transaction_id", _ID, sa.ForeignKey(transactions.c.id), nullable=False, index=True),
 )
-"""Keys of events that may happen only once: a profile, a job, a reference. The unique index enforces it."""
+"""Claims: keys of things that may be posted only once, such as a profile, a job or a reference.
+
+The unique index enforces this.
+"""
 
 
 class Database:
@@ -189,8 +192,8 @@ class Database:
 
     def write(self, work: Callable[[sa.Connection], T]) -> T:
         """Run `work` in one transaction, and retry after a conflict with another writer."""
-        # READ COMMITTED suffices, because each statement of `work` checks and updates atomically. A stricter
-        # default would only make concurrent posts fail.
+        # READ COMMITTED suffices, because each statement of `work` checks and updates atomically. If the
+        # database's default is a stricter level, it would only make concurrent posts fail.
         level = {} if self.is_sqlite else {"isolation_level": "READ COMMITTED"}
         engine = self._engine.execution_options(mpicoloc_writes=True, **level)
         with self.translated():
@@ -201,8 +204,8 @@ class Database:
                 except exc.DBAPIError as error:
                     if i == N_TRIES - 1 or not _is_worth_another_try(error):
                         raise
-                # A random delay keeps conflicting writers from colliding again. Forks share the seed of the
-                # default generator, so use the system's.
+                # A random delay keeps conflicting writers from colliding again. It comes from the system's
+                # generator, because forked processes share the state of the default generator.
                 time.sleep(0.01 * 2**i * random.SystemRandom().uniform(0.5, 1.5))
         raise AssertionError("not reached")
 
@@ -223,12 +226,12 @@ def _on_connect(connection: Any, _record: Any) -> None:
     # SQLAlchemy, not Python's driver, begins transactions.
     connection.isolation_level = None
     connection.execute("PRAGMA foreign_keys = ON")
-    # A commit returns only after the removal of the journal is on disk, too, not just the data.
+    # With EXTRA, a commit returns only when the removal of the journal is on disk, and not just the data.
     connection.execute("PRAGMA synchronous = EXTRA")
 
 
 def _on_begin(connection: sa.Connection) -> None:
-    # Take the write lock at once: two transactions that read first and then want to write would deadlock.
+    # Take the write lock at once: two transactions that read first and then both want to write deadlock.
     writes = connection.get_execution_options().get("mpicoloc_writes")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
@@ -262,7 +265,7 @@ def _create(connection: sa.Connection) -> None:
 
 
 _NAME = re.compile(r"[^\W_][\w .=@+\\-]{0,63}(?<! )")
-"""Letters of any language, and all characters that directories use in user names (``DOMAIN\\user``)."""
+"""Letters of any language, and all characters that directory services use in names (``DOMAIN\\user``)."""
 
 
 @dataclass(frozen=True)
@@ -280,23 +283,24 @@ class Charge:
     Attributes
     ----------
     digest : str
-        Digest of the profile, or of Slurm's record if no profile counts. The same content is charged once.
+        Digest of the profile, or of Slurm's record if no profile counts for this charge. The same content is
+        charged only once.
     job_id : str
         Name of the job.
     start_unix_s : float
-        Start of the job, 0 if unknown. A job with this name and start is charged from one profile only.
+        Start of the job; 0: unknown. A job with this name and start is charged from one profile only.
     amount_usu : int
         Price.
     facts : mapping
         Inputs and intermediate results of the price, as plain values.
     run : str
-        Unique name of the run by the batch system. The run is charged from one profile only, and the profile
-        for one run only. If empty, `job_id` and `start_unix_s` identify the run.
+        Unique name of the run, from the batch system. The run is charged from one profile only, and the
+        profile for one run only. If the name is empty, `job_id` and `start_unix_s` identify the run.
     spooled : str
-        Name of the file in a spool that this charge settles, by which `settled` finds the charge; empty if
-        there is none.
+        Name of the file in a spool that this charge settles; empty if there is none. `settled` finds the
+        charge by this name.
     turn : (str, int) or None
-        Number of the job, and how many charges with a turn its number had before
+        Job number, and number of charges with a turn that were posted for that job number before this one
         (`charges.charges_of_job`). None if the charge does not depend on earlier charges.
     """
 
@@ -321,7 +325,7 @@ class Charge:
 
 
 class Overtaken(MpicolocError):
-    """Another call charged the job after its charges were read: read them again."""
+    """Another call has charged the job since its charges were read: read them again."""
 
 
 @dataclass(frozen=True)
@@ -336,7 +340,7 @@ class Account:
 
 @dataclass(frozen=True)
 class Posting:
-    """A transaction and its account; `is_new` is false if an earlier call posted the transaction."""
+    """A transaction and the user's account; `is_new` is false if an earlier call posted the transaction."""
 
     transaction: int
     kind: str
@@ -348,7 +352,7 @@ class Posting:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a statement: the amount received (above 0) or paid, and the balance after it."""
+    """One line of a statement: the amount, which is above 0 if it was received, and the balance after it."""
 
     transaction: int
     at_unix_s: float
@@ -382,7 +386,7 @@ def check_name(name: str) -> None:
 
 
 class Ledger:
-    """The accounts in one database; for parameters and errors see `Database`."""
+    """The accounts in one database. Parameters and errors are those of `Database`."""
 
     def __init__(self, where: str, *, create: bool = False) -> None:
         self.database = Database(where, create=create)
@@ -436,14 +440,14 @@ class Ledger:
         Overtaken
             If another charge has taken this charge's turn.
         Refused
-            If the account has too few units; if the profile was charged to another account or for another
-            run, or was refunded but not released; if another profile of the same job was charged.
+            If the account has too few units; if the profile was already charged to another account or for
+            another run; if it was refunded but not released; or if another profile of the job was charged.
         """
 
         def work(connection: sa.Connection) -> Posting:
             users_account(connection, name)
             turn = turn_claims(charge.turn[0], charge.turn[1:]) if charge.turn else []
-            # A single query, because another call may post the same charge between two queries.
+            # Use a single query: between two queries, another call might post the same charge.
             held = holders(connection, [*charge.claims, *turn])
             if charge.claims[0] in held:
                 return _earlier_posting(connection, held[charge.claims[0]], name, charge)
@@ -476,8 +480,8 @@ class Ledger:
     ) -> Posting:
         """Refund a charge, in full or in part; never more than was charged.
 
-        After a full refund, another profile of the same job can be charged. The same profile can be charged
-        again only if it was released.
+        After a full refund, another profile of the same job can be charged. The refunded profile itself can
+        be charged again only if it was released.
 
         Parameters
         ----------
@@ -560,7 +564,10 @@ def posted(connection: sa.Connection, number: int, *, is_new: bool = False) -> P
 
 
 def _earlier_posting(connection: sa.Connection, number: int, name: str, wanted: Charge) -> Posting:
-    """The earlier charge of the same profile. Refuses if it has another account or run, or was refunded."""
+    """The earlier charge of the same profile.
+
+    Raises `Refused` if that charge is to another account or for another run, or was refunded.
+    """
     posting, charge = posted(connection, number), transaction_row(connection, number)
     before = json.loads(charge.facts).get("run", wanted.run)
     if wanted.run and before != wanted.run:
@@ -586,9 +593,9 @@ def is_given_back(connection: sa.Connection, charge: Any) -> bool:
 
 
 RELEASED = "released:"
-"""Prefix of a claim on a profile that was released."""
+"""Prefix of the claim that a released profile's charge keeps."""
 SPOOLED = "spool:"
-"""Prefix of a claim on a file in a spool. While the claim exists, the file is settled."""
+"""Prefix of a claim on a file in a spool. The file counts as settled while the claim exists."""
 
 
 def hashed(text: str) -> str:
@@ -608,7 +615,7 @@ def run_claim(run: str) -> str:
 
 
 def turn_claims(job: str, numbers: Iterable[int]) -> list[str]:
-    """The claims on a job's turns with these numbers, which count from 0. Refunds do not remove them."""
+    """The claims on a job's turns with these numbers, from 0. A refund does not remove such claims."""
     name = hashed(job)
     return [f"turn:{name}:{number}" for number in numbers]
 
@@ -622,7 +629,7 @@ def spool_claim(name: str) -> str:
 def account_row(connection: sa.Connection, name: str) -> Any:
     """The row of an account."""
     row = connection.execute(sa.select(accounts).where(accounts.c.name == name)).first()
-    if row is None or row.name != name:  # some databases treat u with and without umlaut as equal
+    if row is None or row.name != name:  # to some databases, u with and without an umlaut are equal
         raise UsageError(f"no account {name!r}; `mpicoloc ledger list` shows all accounts")
     return row
 
@@ -639,7 +646,8 @@ def users_account(connection: sa.Connection, name: str) -> Any:
 def transaction_row(connection: sa.Connection, number: int, *, keep_others_off: bool = False) -> Any:
     """The row of a transaction."""
     wanted = sa.select(transactions).where(transactions.c.id == number)
-    # The row lock keeps the remaining amount stable; without row locks, databases merely refuse more refunds.
+    # The row lock keeps others from changing the remaining amount. A database without row locks is still
+    # safe: it merely refuses more refunds.
     row = connection.execute(wanted.with_for_update() if keep_others_off else wanted).first()
     if row is None:
         raise UsageError(f"no transaction {number}; `mpicoloc ledger statement NAME` shows all of an account")
@@ -672,7 +680,7 @@ def payer(connection: sa.Connection, transaction: int) -> str:
 
 
 def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, release: bool) -> int:
-    """Add an amount to the refunded part of a charge, with check and update in one statement."""
+    """Add an amount to the refunded part of a charge. One statement both checks and updates it."""
     given = int(charge.amount_usu - charge.refunded_usu) if amount_usu is None else amount_usu
     after = transactions.c.refunded_usu + given
     changed = connection.execute(
@@ -689,11 +697,11 @@ def take_back(connection: sa.Connection, charge: Any, amount_usu: int | None, re
 
 
 def _free(connection: sa.Connection, number: int, release: bool) -> int:
-    """Let a charge's job, and its profile if released, be charged again. Returns how many claims it freed."""
+    """Free a charge's claims on its job and, with `release`, on its profile. Returns how many were freed."""
     of_charge = claims.c.transaction_id == number
     n_freed = connection.execute(claims.delete().where(of_charge, claims.c.claim.like("job:%"))).rowcount
     if release:
-        # Rename the row instead of deleting it, because the audit expects one for each charge.
+        # Rename the row instead of deleting it, because the audit expects such a claim for each charge.
         profile = claims.update().where(of_charge, claims.c.claim.like("profile:%"))
         n_freed += connection.execute(profile.values(claim=f"{RELEASED}{number}")).rowcount
         connection.execute(claims.delete().where(of_charge, claims.c.claim.like(f"{SPOOLED}%")))
@@ -712,7 +720,7 @@ def post_transfer(
     refers_to: int | None = None,
     facts: Mapping[str, Any] | None = None,
 ) -> Posting:
-    """Move an amount from the first account to the second, and record the transaction."""
+    """Move an amount from the first account of `way` to the second, and record the transaction."""
     if way[0] == way[1]:
         raise UsageError(f"account {way[0]} cannot pay itself: name another account")
     row = {"kind": kind, "amount_usu": amount_usu, "refunded_usu": 0, "refers_to": refers_to, "note": note}
@@ -721,7 +729,7 @@ def post_transfer(
     number = int(inserted[0]) if inserted is not None else 0
     take_claims(connection, number, claimed)
     moves = [(account_row(connection, way[0]), -amount_usu), (account_row(connection, way[1]), amount_usu)]
-    # Update accounts in a fixed order, or two posts could deadlock.
+    # Update the accounts in a fixed order, so that two posts cannot deadlock.
     for moved, moved_usu in sorted(moves, key=lambda move: move[0].id):
         _move(connection, moved, moved_usu)
         row = {"transaction_id": number, "account_id": moved.id, "amount_usu": moved_usu}
@@ -730,7 +738,7 @@ def post_transfer(
 
 
 def _move(connection: sa.Connection, account: Any, amount_usu: int) -> None:
-    """Change a balance if its new value is allowed, with check and update in one statement."""
+    """Change a balance if its new value is allowed. One statement both checks and updates it."""
     after = accounts.c.balance_usu + amount_usu
     lowest = accounts.c.floor_usu if amount_usu < 0 else -FAR_USU
     changed = connection.execute(
@@ -760,10 +768,10 @@ class Standing:
 
 
 def settled(ledger: Ledger, names: Sequence[str]) -> set[str]:
-    """The files among these that were charged and not released afterwards."""
+    """Those of the named files that were charged and not released afterwards."""
     by_claim = {spool_claim(name): name for name in names}
     wanted, found = list(by_claim), set[str]()
-    # Use one statement for all queries and fetch in bulk, because a spool may have 100,000 files.
+    # Build the statement once and ask for many files at a time, because a spool may have 100,000 files.
     is_asked = claims.c.claim.in_(sa.bindparam("asked", expanding=True))
     with ledger.database.reading() as connection:
         for at in range(0, len(wanted), _N_ASKED):
@@ -775,9 +783,10 @@ def settled(ledger: Ledger, names: Sequence[str]) -> set[str]:
 def standing(
     ledger: Ledger, *, runs: Sequence[str] = (), files: Sequence[str] = (), digests: Sequence[str] = ()
 ) -> list[Standing]:
-    """Charges that hold a claim on one of these (`Charge.run`, `spooled`, `digest`), oldest first.
+    """Charges that hold a claim on one of these runs, spooled files or digests (see `Charge`), oldest first.
 
-    A claim on a run ends when the charge is refunded in full, and other claims when the charge is released.
+    A claim on a run ends when the charge is refunded in full; claims on files and digests end when the charge
+    is released.
     """
     wanted = [
         *map(run_claim, runs),
@@ -789,13 +798,13 @@ def standing(
 
 
 def charges_of_start(ledger: Ledger, start: str) -> dict[str, Standing]:
-    """Charges by the names of the files that they settle, for names that begin with `start` and a dot.
+    """Charges that settle files whose names begin with `start` and a dot, by file name.
 
     The oldest charge comes first.
     """
     first = f"{SPOOLED}{start}."
     is_of_start = claims.c.claim.startswith(first, autoescape=True)
-    if ledger.database.is_sqlite:  # SQLite's LIKE ignores the index; "/" follows "." in ASCII
+    if ledger.database.is_sqlite:  # SQLite's LIKE would not use the index; "/" follows "." in ASCII
         is_of_start = sa.and_(claims.c.claim >= first, claims.c.claim < f"{first[:-1]}/")
     with ledger.database.reading() as connection:
         asked = sa.select(claims).where(is_of_start).order_by(claims.c.transaction_id, claims.c.claim)
@@ -820,7 +829,7 @@ def _standing(connection: sa.Connection, number: int) -> Standing:
 
 
 def open_ledger(where: object, *, create: bool) -> Ledger:
-    """The ledger of a file or URL; None: the user's own, whose folder is created with `create`."""
+    """The ledger of a file or URL, or the user's own if `where` is None; `create` then creates its folder."""
     if where is None:
         base = os.environ.get("XDG_DATA_HOME") or os.path.expanduser("~/.local/share")
         folder = os.path.join(base, "mpicoloc")
@@ -839,7 +848,7 @@ def stamp_now() -> Stamp:
     """Time, user and host of this call."""
     try:
         user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name
+    except (KeyError, OSError):  # the user id has no name
         user = str(os.getuid())
     # User and host names may contain any bytes.
     by = f"{user}@{socket.gethostname()}".encode("utf-8", "replace").decode()

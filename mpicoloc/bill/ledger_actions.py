@@ -1,4 +1,4 @@
-"""The actions of `mpicoloc ledger`: they post or read, and print for a terminal or as JSON."""
+"""The actions of `mpicoloc ledger`. Each posts to the ledger or reads it, and prints as text or as JSON."""
 
 from __future__ import annotations
 
@@ -202,7 +202,7 @@ def _print(value: Any) -> int:
 
 
 def _plain(row: Posting | Account | Line) -> dict[str, Any]:
-    """Plain values, with each amount in micro-SU, which is exact, and in SU."""
+    """Plain values. Each amount is given in micro-SU, which is exact, and in SU."""
     values = dataclasses.asdict(row)
     in_su = {
         name.removesuffix("_usu") + "_su": value / 10**PLACES
@@ -217,7 +217,7 @@ def _when(unix_s: float) -> str:
 
 
 def _of_user(name: str) -> Any:
-    """Getter of a field that the site's own accounts lack."""
+    """A function that returns a field which the site's own accounts lack."""
     return lambda account: None if account.name.startswith("@") else getattr(account, name)
 
 

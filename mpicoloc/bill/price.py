@@ -12,7 +12,7 @@ from mpicoloc.core.profile import Estimate, Price
 from mpicoloc.errors import DataError, UsageError
 
 N_PROPAGATION_STEPS = 256
-"""Number of steps over a slowdown's interval at which the price is evaluated, to get the price's interval."""
+"""Number of steps into which a slowdown's interval is divided to find the interval of the price."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,12 @@ def tariff(rate_su: float, pricing: str = "fair") -> Tariff:
 def price(
     slowdown: Estimate | None, *, n_cores: int, wall_s: float, rate_su: float, pricing: str = "fair"
 ) -> Price:
-    """Price of one job, by run time and by the named function.
+    """Price of one job by its run time, and by the named price function.
 
     Parameters
     ----------
     slowdown : Estimate or None
-        T_co/T_solo of the whole job; None is priced like a run without co-runners.
+        T_co/T_solo of the whole job. None is priced like a run without co-runners.
     n_cores : int
         Cores used (C).
     wall_s : float
@@ -82,22 +82,22 @@ def price(
 
     Notes
     -----
-    Breslow et al. 2013: runtime_su = L C T (Eq. 1); fair_su = F(T_solo, T_co) C T_solo (Eq. 2), which with F
-    of Eq. 3 is Eq. 4. T_solo = T_co / slowdown, at most T_co.
+    Breslow et al. 2013: runtime_su = L C T (Eq. 1); fair_su = F(T_solo, T_co) C T_solo (Eq. 2), which becomes
+    Eq. 4 if F is that of Eq. 3. T_solo = T_co / slowdown, at most T_co.
     """
     chosen = tariff(rate_su, pricing)
     runtime_su = chosen.runtime_su(n_cores, wall_s)
     unshared = Estimate(1.0, 1.0, 1.0, 0, "1", "none")
     fair = _propagate(slowdown or unshared, "SU", lambda factor: chosen.shared_su(n_cores, wall_s, factor))
     discount = 1.0 - fair.value / runtime_su if runtime_su > 0 else 0.0
-    # Rounding must not produce a discount of -1e-16.
+    # Rounding could otherwise produce a discount of -1e-16.
     discount = 0.0 if abs(discount) < 1e-12 else discount
     return Price(rate_su, runtime_su, fair.value, discount, pricing, fair.low, fair.high)
 
 
 @dataclass(frozen=True)
 class Bill:
-    """All prices of one job, as in Figure 12 of Breslow et al. 2013; None: unknown.
+    """All prices of one job, as in Figure 12 of Breslow et al. 2013. A price that is unknown is None.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Bill:
     oracle : Estimate or None
         Price by the true slowdown, if known, SU.
     solo : Estimate or None
-        Price of the run without co-runners, by the true slowdown, else by the measured one, SU.
+        Price of the run without co-runners, by the true slowdown if known, else by the measured one, SU.
     relative : mapping of str to Estimate or None
         The prices `runtime`, `fair` and `oracle`, divided by `solo`.
     charged_su : float
@@ -136,7 +136,7 @@ def bill(
     tariff: Tariff,
     true_slowdown: float | None = None,
 ) -> Bill:
-    """All prices of a job on `n_cores` that ran for `wall_s` (T_co), by its measured and true T_co/T_solo.
+    """All prices of a job that ran for `wall_s` (T_co) on `n_cores`, from its measured and true T_co/T_solo.
 
     Raises
     ------
@@ -162,7 +162,7 @@ def bill(
 
 
 def slowdown_of_run(slowdown: Estimate | None, measured_s: float, wall_s: float) -> Estimate | None:
-    """T_co/T_solo of a run that was measured only in part. The rest counts as not slowed down.
+    """T_co/T_solo of a run of which only `measured_s` was measured. The rest counts as not slowed down.
 
     Result: between 1 and `slowdown`; None if `slowdown` is None. Raises `DataError` if `slowdown` is not
     above 0.
@@ -193,12 +193,12 @@ def _relative_prices(
     runtime_su: float,
     shared_su: Callable[[float], float],
 ) -> dict[str, Estimate | None]:
-    """Prices divided by that of the run without co-runners, by the true T_solo, else the measured one."""
+    """Prices over that of the run without co-runners, by the true T_solo if known, else the measured one."""
     if runtime_su <= 0:
         return {"runtime": None, "fair": None, "oracle": None}
 
     def over_solo(factor: float) -> float:
-        # Do not divide by the price of the run without co-runners, which may underflow.
+        # Dividing by the price of the run without co-runners could fail, because that price may underflow.
         return shared_su(factor) / runtime_su * (factor if exact_slowdown is None else exact_slowdown.value)
 
     return {
@@ -219,10 +219,10 @@ def _propagate_if_known(
 
 
 def _propagate(slowdown: Estimate, unit: str, function: Callable[[float], float]) -> Estimate:
-    """A function of a slowdown, with its smallest and largest value over the slowdown's interval.
+    """The value of a function at a slowdown, with its extremes over the slowdown's interval as the interval.
 
-    The ends are exact for functions that are monotonic on each side of 1. For other functions, such as a
-    site's F with steps, they come from `N_PROPAGATION_STEPS` evaluations.
+    The extremes are exact for functions that are monotonic on each side of 1. For other functions, such as a
+    site's F with steps, they are the extremes over `N_PROPAGATION_STEPS` steps.
     """
     value = function(slowdown.value)
     slowdowns = {slowdown.low, slowdown.high}

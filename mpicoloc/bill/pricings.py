@@ -25,12 +25,12 @@ ENTRY_POINTS = "mpicoloc.pricings"
 
 
 def fair_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """F of Eq. 3: rate times T_solo/T_co, at most the rate, so that noise never causes a surcharge."""
+    """F of Eq. 3: the rate times T_solo/T_co, but at most the rate, so that noise causes no surcharge."""
     return rate_su * min(1.0, t_solo_s / t_corun_s)
 
 
 def runtime_rate(rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """No discount: the rate at which Eq. 2 equals Eq. 1."""
+    """The rate without a discount, at which Eq. 2 gives the same price as Eq. 1."""
     return rate_su * t_corun_s / t_solo_s
 
 
@@ -40,7 +40,7 @@ _is_import_path_complete = False
 
 
 def is_pricing(name: str) -> bool:
-    """Whether a name may denote a pricing. Its module is imported only where the price is computed."""
+    """Whether a name may denote a pricing. This does not import its module: only computing a price does."""
     return name in PRICINGS or is_code_location(name) or name in entry_points()
 
 
@@ -51,7 +51,7 @@ def is_code_location(name: str) -> bool:
 
 
 def entry_points() -> dict[str, Any]:
-    """Price functions of installed packages, as entry points by name."""
+    """The entry points with which installed packages declare price functions, by name."""
     import importlib.metadata
 
     _complete_import_path()
@@ -59,7 +59,7 @@ def entry_points() -> dict[str, Any]:
 
 
 def register(name: str, function: RateFunction) -> None:
-    """Add a pricing to this process, or replace one. An installed package declares an entry point instead.
+    """Add or replace a pricing, for this process only. Installed packages declare an entry point instead.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def find(name: str) -> RateFunction:
     Raises
     ------
     UsageError
-        If the name is unknown, the code cannot be loaded, or it is not a function.
+        If the name is unknown, or denotes code that cannot be loaded or is not a function.
     """
     if name in PRICINGS:
         return PRICINGS[name]
@@ -128,7 +128,7 @@ def _module_of_file(path: str) -> ModuleType:
 
 
 def rate(name: str, function: RateFunction, rate_su: float, t_solo_s: float, t_corun_s: float) -> float:
-    """The checked rate from a price function, in SU per core-hour.
+    """Call a price function and check the rate that it returns, in SU per core-hour.
 
     Raises `UsageError` if the function fails or does not return a number >= 0.
     """

@@ -24,7 +24,7 @@ from mpicoloc.show import table
 from mpicoloc.show.table import Column, console
 
 Bills = Sequence[tuple[str, Job, Bill]]
-"""File, job and prices of each profile."""
+"""For each profile: its file, its job and its prices."""
 
 SCHEMES = {"runtime": "run time", "fair": "fair", "oracle": "oracle"}
 """The three prices of Figure 12 in Breslow et al. 2013: state of practice, POPPA and oracle."""
@@ -61,7 +61,7 @@ def discount_frac(bill: Bill, price: Estimate | None) -> float | None:
 
 
 def distribution(bills: Bills) -> dict[str, dict[str, float] | None]:
-    """Mean, minimum and maximum of the relative prices, by scheme; None if no profile has the price."""
+    """Mean, minimum and maximum of each scheme's relative prices; None if no profile has such a price."""
     found: dict[str, dict[str, float] | None] = {}
     for name in SCHEMES:
         known = [row[2].relative[name] for row in bills]
@@ -118,7 +118,7 @@ def _show_one(file: str, job: Job, bill: Bill) -> None:
 
 
 _LEFT_OUT = {"oracle": 1, "runtime": 3, "fair": 0}
-"""Rank of each price's columns for hiding on a narrow terminal; 0: never hidden."""
+"""Rank of each price's columns in the order in which a narrow terminal hides columns; 0: never hidden."""
 
 
 def _show_many(bills: Bills) -> None:
@@ -153,7 +153,7 @@ def _show_many(bills: Bills) -> None:
 
 
 def solo_s(text: str, profile: Profile) -> float:
-    """Run time of the job alone: `text` is a number of seconds, or the profile of a solo run.
+    """Run time of the job alone, from `text`: a number of seconds, or the file of a solo run's profile.
 
     Raises `UsageError` if the number is not above 0. Raises `DataError` if the profile is not of this job
     alone.
@@ -197,7 +197,7 @@ def priced_again(
 
 
 def advice_again(profile: Profile, bill: Bill) -> tuple[str, ...]:
-    """Advice by this bill's prices; none if the true slowdown is known, as advice uses the measured one."""
+    """Advice by this bill's prices; empty if the true slowdown is known: advice is for the measured one."""
     if bill.true_slowdown is not None:
         return ()
     chosen, slowdown = bill.tariff, profile.interference.slowdown

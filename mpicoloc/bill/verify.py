@@ -38,7 +38,7 @@ def add_key_file(parser: argparse.ArgumentParser) -> None:
 
 
 def key_of(args: argparse.Namespace, why: str = "name the file with the site's key") -> signature.KeyFile:
-    """The key that the call or the environment names. Its file is read at first use."""
+    """The key whose file the command line or the environment names. The file is read when first needed."""
     from mpicoloc.profile import signature
 
     path = args.key_file or config.get("sign_key_file")
@@ -48,7 +48,7 @@ def key_of(args: argparse.Namespace, why: str = "name the file with the site's k
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the result; returns 1 if the signature is not good."""
+    """Print the result. Returns 1 if the signature is not good."""
     from mpicoloc.profile import signature
 
     key = key_of(args)

@@ -33,7 +33,7 @@ WAYS = ("counts", "runs")
 
 
 def levels_json(one: Calibration) -> dict[str, Any]:
-    """A calibration for JSON."""
+    """A calibration as plain values for JSON."""
     return {
         "machine": {"cpu_model": one.cpu_model, "n_cpus": one.n_cpus},
         "n_bubble_cpus": one.n_bubble_cpus,
@@ -47,7 +47,7 @@ def levels_json(one: Calibration) -> dict[str, Any]:
 
 
 def show_levels(one: Calibration) -> None:
-    """A table of the levels."""
+    """Print a table of the levels."""
     print(f"{one.cpu_model}, {counted(one.n_cpus, 'CPU')}, bubble on {one.n_bubble_cpus}")
     print("level  working set  lines per s   slowdown of the probe")
     rows = zip(LEVELS, one.settings, one.curve.slowdown, one.curve.low, one.curve.high, strict=True)
@@ -57,7 +57,7 @@ def show_levels(one: Calibration) -> None:
 
 
 def curve_json(curve: SensitivityCurve, way: str) -> dict[str, Any]:
-    """A sensitivity curve for JSON."""
+    """A sensitivity curve as plain values for JSON."""
     return {
         "program": curve.program,
         "levels": curve.levels.tolist(),
@@ -70,14 +70,14 @@ def curve_json(curve: SensitivityCurve, way: str) -> dict[str, Any]:
 
 
 def show_curve(curve: SensitivityCurve, way: str) -> None:
-    """A table of a sensitivity curve."""
+    """Print a table of a sensitivity curve."""
     print(f"{curve.program}: slowdown beside bubbles, by {way}")
     for row in zip(curve.levels, curve.slowdown, curve.low, curve.high, strict=True):
         print("level {:4g}   {:.3f} [{:.3f}, {:.3f}]".format(*row))
 
 
 def production_json(name: str, found: Bubbled) -> dict[str, Any]:
-    """A program's curve and score from its jobs' shutters, for JSON; unknown values are None."""
+    """Curve and score from the shutters of a program's jobs, as plain values for JSON; None: unknown."""
     names = ("levels", "slowdown", "low", "high", "n")
     curve = {} if found.curve is None else curve_json(found.curve, "")
     return {
@@ -99,7 +99,7 @@ def show_production(name: str, found: Bubbled, n_runs: int) -> None:
 
 
 def score_json(found: Scored) -> dict[str, Any]:
-    """A score for JSON."""
+    """A score as plain values for JSON."""
     return {
         "score": found.score.value,
         "low": found.score.low,
@@ -111,7 +111,7 @@ def score_json(found: Scored) -> dict[str, Any]:
 
 
 def show_score(name: str, found: Scored) -> None:
-    """One line for a score."""
+    """Print a score in one line."""
     score, slower = found.score, found.probe_slowdown.value
     more = ", more than the largest bubble" if found.is_beyond else ""
     print(
@@ -223,7 +223,7 @@ def measure_score(args: argparse.Namespace) -> int:
 
 
 def collect(args: argparse.Namespace) -> int:
-    """Merge curves and scores from the bubbles in profiles' shutters."""
+    """Merge the curves and scores that several profiles have from bubbles in their shutters."""
     curves_file.check_update(args.curves)  # fail before minutes of measuring
     runs: dict[str, list[Bubbled]] = {}
     for path in args.profiles:

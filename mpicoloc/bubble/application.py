@@ -1,7 +1,7 @@
 """Start the measured program on its processors, stop and continue it, and end it with its children.
 
-`python -m mpicoloc.bubble.application PID` is its guardian: it ends the program if the measuring process is
-killed. Otherwise a program that is stopped at that moment would stay stopped for ever.
+`python -m mpicoloc.bubble.application PID` is the program's guardian: it ends the program if the measuring
+process is killed. Without it, a program that is stopped at that moment would stay stopped for ever.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _UNBOUND = {
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "PRTE_MCA_hwloc_default_binding_policy": "none",
 }
-"""Without these, Open MPI 4 and 5 bind ranks to processors outside the program's set."""
+"""Without these variables, Open MPI 4 and 5 bind ranks to processors outside the program's set."""
 
 
 def descendants(root: int) -> list[int]:
-    """A process and its descendants, parents first; orphans with another parent are not found."""
+    """A process and its descendants, parents first. Orphans, which have got another parent, are not found."""
     found, children = [root], children_by_parent()
     for parent in found:
         found += children.get(parent, [])
@@ -55,7 +55,7 @@ class Application:
     env : mapping
         Environment of the program.
     to_stderr : bool
-        Send the program's output to standard error, to keep standard output for the result.
+        Send the program's output to standard error, which keeps standard output for the result.
 
     Raises
     ------
@@ -110,7 +110,7 @@ class Application:
         return code
 
     def _end_tree(self) -> None:
-        """Send SIGTERM to the root; after grace periods send SIGTERM, then SIGKILL, to all that are left."""
+        """Send SIGTERM to the root. After grace periods send SIGTERM, then SIGKILL, to all processes left."""
         with contextlib.ExitStack() as stack:
             tree = []
             for pid in descendants(self._process.pid):
@@ -156,7 +156,7 @@ def _await_ends(handles: Sequence[int], seconds: float) -> list[int]:
 
 
 def guard() -> None:
-    """Wait until standard input closes, because the measuring process has ended; then end the program."""
+    """Wait until standard input closes, which means that the measuring process has ended; end the program."""
     for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     root = int(sys.argv[1])

@@ -1,4 +1,4 @@
-"""Calibrate bubbles on this machine, so that each level slows the probe by the same amount more."""
+"""Calibrate bubbles on this machine, so that the probe's slowdown grows by the same amount at each level."""
 
 from __future__ import annotations
 
@@ -123,24 +123,24 @@ def parse(text: str, path: str) -> Calibration:
 
 TURN_S, GUARD_S = 0.06, 0.012
 N_POSITIONS = 12
-"""Number of points on the path that the first half of the calibration measures."""
+"""Number of points of the path that are measured in the first half of the calibration."""
 SMALLEST_FRAC = 1 / 64
-"""Working set at the start of the path over the working set at its end."""
+"""Ratio of the working set at the start of the path to that at its end."""
 SLOWEST_FRAC = 0.02
-"""Rate of lines at the start of the path over the rate at its end."""
+"""Ratio of the rate of cache lines at the start of the path to that at its end."""
 CACHES_OF_BUBBLE, CACHES_OF_PROBE = 2.0, 0.75
-"""Largest working set of bubbles, and working set of the probe, over the size of the last-level cache."""
+"""Largest working set of bubbles, and working set of the probe, in multiples of the last-level cache."""
 SMALL_GAIN = 0.03
-"""If the largest bubble slows the probe by less, levels hardly differ, and a note warns the user."""
+"""If the largest bubble slows the probe by less than this, the levels hardly differ, and a note says so."""
 MOST_SPOILT_FRAC = 0.1
-"""If other programs disturb a larger fraction of the turns, a note suggests a quieter machine."""
+"""If other programs disturb a larger fraction of the turns than this, a note suggests a quieter machine."""
 _WARM_S = 0.5
 _DEFAULT_CACHE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
 class Place:
-    """Processors of bubble and probe, and size of the last-level cache."""
+    """Processors of the bubble and of the probe, and size of the last-level cache."""
 
     bubble_cpus: Sequence[int]
     probe_cpu: int
@@ -162,7 +162,7 @@ def last_cache_bytes(cpu: int) -> int:
 
 
 def path(position: float, n_bytes: int, full_lines_per_s: float) -> BubbleSetting:
-    """Setting at a position in (0, 1]: working set and rate grow exponentially with the position."""
+    """Setting at a position on the path, in (0, 1]: working set and rate grow exponentially with position."""
     return BubbleSetting(
         int(n_bytes * SMALLEST_FRAC ** (1 - position)), full_lines_per_s * SLOWEST_FRAC ** (1 - position)
     )
@@ -171,15 +171,15 @@ def path(position: float, n_bytes: int, full_lines_per_s: float) -> BubbleSettin
 def positions_of_levels(positions: Floats, slowdown: Floats) -> Floats:
     """Positions of levels 1 to 8, chosen so that the slowdown grows by equal steps up to its largest value.
 
-    Shapes: `positions` (n,), `slowdown` (n,), result (8,). Result: evenly spaced if the largest bubble
-    slows the probe by less than `SMALL_GAIN`, because differences that small are noise.
+    Shapes: `positions` (n,), `slowdown` (n,), result (8,). If the largest bubble slows the probe by less than
+    `SMALL_GAIN`, the result is evenly spaced, because such small differences are noise.
     """
     at, curve = np.concatenate([[0.0], positions]), rising(np.concatenate([[1.0], slowdown]))
     parts = np.array(LEVELS[1:]) / LEVELS[-1]
     gain = float(curve[-1]) - 1
     if gain < SMALL_GAIN:
         return parts
-    # At least half the first position, because the path starts above 0.
+    # The result is at least half the first position, because the path starts above 0.
     return np.maximum(np.interp(1 + gain * parts, curve + SLOPE * at, at), positions[0] / 2)
 
 
@@ -216,7 +216,7 @@ def _note_small_gain(gain: float) -> None:
 
 
 def _full_rate(bubble: Bubble, n_bytes: int) -> float:
-    """Lines per second of the largest bubble, without the probe and without a rate limit."""
+    """Cache lines per second that the largest bubble touches without a rate limit and without the probe."""
     bubble.set(BubbleSetting(n_bytes, 0.0))
     time.sleep(_WARM_S)
     rate = bubble.rate()
@@ -233,7 +233,7 @@ def _measure(
     rng: np.random.Generator,
     what: str,
 ) -> tuple[Mapping[float, Estimate], float]:
-    """Slowdown of the probe beside each setting, by its number from 1, and the probe's pace alone."""
+    """Slowdown of the probe beside each setting, by the setting's number from 1; the probe's pace alone."""
     with contextlib.closing(Hog(place.probe_cpu, probe.working_set_bytes)) as hog:
         hog.set(probe)
         time.sleep(_WARM_S)
@@ -280,7 +280,7 @@ def _slowdowns_of(
 
 
 def _curve(found: Mapping[float, Estimate]) -> SensitivityCurve:
-    """The probe's curve; if it falls somewhere, correct it and print a note."""
+    """The probe's curve. If the measured curve falls somewhere, it is corrected and a note is printed."""
     measured = curve("the probe", found)
     mended = rising(measured.slowdown)
     most = float(np.max(np.abs(mended - measured.slowdown)))

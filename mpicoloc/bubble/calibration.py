@@ -1,4 +1,4 @@
-"""Working set and pace of a bubble by level on one kind of machine, and slowdown of the reference probe."""
+"""Calibration of a kind of machine: a bubble's setting at each level, and the probe's slowdown beside it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpicoloc.core.profile import Estimate
 from mpicoloc.errors import DataError
 
 SLOPE = 1e-9
-"""Least rise per level of a curve before it is inverted."""
+"""Least rise per level, which a curve gets before it is inverted."""
 
 
 @dataclass(frozen=True)
@@ -39,13 +39,13 @@ class Calibration:
     n_bubble_cpus : int
         Processors on which the bubble ran.
     settings : tuple of BubbleSetting
-        Settings of the whole bubble at levels 0 to 8.
+        Settings of the whole bubble (on all its processors together) at levels 0 to 8.
     probe : BubbleSetting
         The reference probe: a hog with a fixed working set, whose slowdown beside bubbles is measured.
     probe_alone_lines_per_s : float
         Cache lines that the probe touches per second of its processor time while nothing runs beside it.
     curve : SensitivityCurve
-        Curve of the probe, which never falls.
+        The probe's slowdown at each level. This curve never falls.
 
     Raises
     ------
@@ -81,7 +81,7 @@ class Calibration:
         return ""
 
     def setting(self, level: float) -> BubbleSetting:
-        """Setting of a bubble of this level, linear between whole levels.
+        """Setting of a bubble of this level, interpolated linearly between whole levels.
 
         Raises `DataError` if the level is not in [0, 8].
         """
@@ -93,20 +93,20 @@ class Calibration:
         )
 
     def score(self, slowdown: Estimate) -> Estimate:
-        """The level of the bubble that causes this slowdown of the probe: `score_of` with this curve."""
+        """The level of the bubble that slows the probe by this much: `score_of` with the probe's curve."""
         return score_of(slowdown, self.curve)
 
     def is_beyond(self, slowdown: Estimate) -> bool:
-        """Whether the slowdown exceeds that beside the largest bubble: the score is then a lower bound."""
+        """Whether the slowdown exceeds that beside the largest bubble, so that the score is a lower bound."""
         return slowdown.value > float(self.curve.slowdown[-1])
 
 
 def score_of(slowdown: Estimate, curve: SensitivityCurve) -> Estimate:
     """The level of the bubble that causes this slowdown of the probe.
 
-    Result: in levels. Its interval combines the uncertainties of the slowdown and of the curve.
+    The interval of the result combines the uncertainties of the slowdown and of the curve.
 
-    Han et al. 2016, section 2: the inverse of the probe's curve at its slowdown beside the program.
+    Han et al. 2016, section 2: the inverse of the probe's curve, at the probe's slowdown beside the program.
     """
     level = _read_back(slowdown.value, curve.slowdown)
     own = [_read_back(end, curve.slowdown) for end in (slowdown.low, slowdown.high)]
@@ -117,6 +117,6 @@ def score_of(slowdown: Estimate, curve: SensitivityCurve) -> Estimate:
 
 
 def _read_back(slowdown: float, curve: Floats) -> float:
-    """The level at which the curve has this slowdown, limited to the levels of the curve."""
+    """The level at which the curve has this slowdown; beyond the curve's ends, its first or last level."""
     levels = np.array(LEVELS, float)
     return float(np.interp(slowdown, np.maximum.accumulate(curve) + SLOPE * levels, levels))

@@ -1,4 +1,4 @@
-"""Files of curves and scores of programs, one row each: CSV with ``program, score, level_1 ... level_8``."""
+"""CSV files of programs' curves and scores, a row per program: ``program, score, level_1 ... level_8``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def read(path: str) -> dict[str, ProgramPressure]:
     number without an interval counts as exact.
 
     Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
-    malformed, a program appears twice, or it lacks its curve or its score.
+    malformed, a program appears twice, or a program lacks its curve or its score.
     """
     found = {}
     for name, one in _read(path).items():
@@ -136,7 +136,7 @@ def write(path: str, programs: Iterable[ProgramPressure]) -> None:
 
 
 def curve_of(path: str, program: str) -> SensitivityCurve:
-    """A program's curve, with or without a score.
+    """A program's curve, even if the file has no score of the program.
 
     Raises `UsageError`, `DataError` as `read` does, or if the file has no curve of the program.
     """
@@ -157,9 +157,9 @@ def update(
     score: Estimate | None = None,
     policy: str | None = None,
 ) -> bool:
-    """Add or replace parts of a program's row in a file. Returns whether it then has both curve and score.
+    """Add or replace parts of a program's row in a file. Returns whether the row then has curve and score.
 
-    Columns unknown to `read` are dropped.
+    Columns that `read` does not know are dropped.
 
     Raises `UsageError`, `DataError`, `EnvironmentFault` as `check_update` and `write` do.
     """
@@ -172,7 +172,7 @@ def update(
 
 
 def check_update(path: str | None) -> dict[str, _Known]:
-    """Contents of a file to update, or {} without a file. Call it before a measurement that takes minutes.
+    """Contents of a file to update; {} without a file. Call this before a measurement that takes minutes.
 
     Raises `UsageError`, `DataError` as `read` does, or if the file is JSON, which `update` cannot write.
     """
@@ -187,9 +187,9 @@ def _is_there_to_update(path: str) -> bool:
 
 @contextlib.contextmanager
 def _one_at_a_time(path: str) -> Iterator[None]:
-    """Lock the folder of a file, so that updates run one at a time, if the file system has locks."""
+    """Lock the folder of a file, so that updates run one at a time. If that fails, go on without a lock."""
     with contextlib.ExitStack() as stack:
-        with contextlib.suppress(OSError):  # if the folder is missing, writing reports it
+        with contextlib.suppress(OSError):  # if the folder is missing, writing the file reports that
             folder = os.open(os.path.dirname(os.path.abspath(path)), os.O_RDONLY)
             stack.callback(os.close, folder)
             fcntl.flock(folder, fcntl.LOCK_EX)
@@ -297,9 +297,10 @@ def update_matrices(path: str, program: str, matrix: PropagationMatrix) -> None:
 
 
 def check_update_matrices(path: str | None) -> dict[str, PropagationMatrix]:
-    """Contents of a file to update, or {} without a file. Call it before long runs.
+    """Contents of a file to update; {} without a file. Call this before long runs.
 
-    Raises `UsageError`, `DataError` as `matrices` does, or if the file is JSON, which cannot be written.
+    Raises `UsageError`, `DataError` as `matrices` does, or if the file is JSON, which `write_matrices` cannot
+    write.
     """
     return matrices(path) if path and _is_there_to_update(path) else {}
 

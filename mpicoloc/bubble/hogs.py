@@ -18,7 +18,7 @@ from mpicoloc.errors import EnvironmentFault
 from mpicoloc.pmpi import paths
 
 JITTER_FRAC = 0.3
-"""Each turn is longer by a random fraction up to this, so that turns do not align with program steps."""
+"""Each turn is prolonged by a random fraction up to this, so that turns do not align with program steps."""
 
 
 def take_turns(
@@ -32,7 +32,7 @@ def take_turns(
 ) -> Turns:
     """Apply all levels repeatedly, in a new random order each time, with a rest (level 0) before each level.
 
-    Result: without the turn in which `is_over` became true.
+    The result lacks the turn in which `is_over` became true.
     """
     rows: list[tuple[float, float, float]] = []
     begin_s = time.monotonic()
@@ -77,9 +77,9 @@ def program() -> str:
 
 
 class Hog:
-    """A memory hog: one process on one processor. It ends with this process even if this process is killed.
+    """A memory hog: a process on one processor. It ends with its parent process, even if that is killed.
 
-    Without `is_reporting` it reports only that it has started, so `progress` has no data.
+    Without `is_reporting` the hog reports only that it has started, so `progress` has no data.
     """
 
     def __init__(self, cpu: int, n_bytes: int, *, is_reporting: bool = True) -> None:
@@ -134,7 +134,7 @@ class Hog:
         return Progress(rows[:, 0] / 1e9, rows[:, 2], rows[:, 1] / 1e9)
 
     def is_alive(self) -> bool:
-        """Whether the hog still runs."""
+        """Whether the hog is still running."""
         return self._process.poll() is None
 
     def close(self) -> None:
@@ -152,12 +152,12 @@ class Hog:
 
 
 def _content(file: int) -> bytes:
-    """The content of a file that a child writes through the same offset, which must not move."""
+    """The content of a file that a child is writing. Reading must not move the offset, which both share."""
     return os.pread(file, os.fstat(file).st_size, 0)
 
 
 class Bubble:
-    """A bubble spread evenly over processors until it is closed; silent at first."""
+    """A bubble: a hog on each processor, with equal shares, until it is closed. It is silent at first."""
 
     def __init__(self, cpus: Sequence[int], n_bytes: int, *, is_reporting: bool = True) -> None:
         self._hogs: list[Hog] = []
@@ -169,7 +169,7 @@ class Bubble:
             raise
 
     def set(self, setting: BubbleSetting) -> None:
-        """Change the setting of the whole bubble; each hog takes an equal share."""
+        """Change the setting of the whole bubble, of which each hog takes an equal share."""
         n = len(self._hogs)
         share = BubbleSetting(setting.working_set_bytes // n, setting.lines_per_s / n)
         for hog in self._hogs:
@@ -189,7 +189,7 @@ class Bubble:
         return float(total)
 
     def is_alive(self) -> bool:
-        """Whether all hogs still run."""
+        """Whether all hogs are still running."""
         return all(hog.is_alive() for hog in self._hogs)
 
     def close(self) -> None:

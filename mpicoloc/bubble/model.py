@@ -1,4 +1,4 @@
-"""The slowdown model without measured pairs: it needs only the curve and the score of each program."""
+"""A slowdown model that needs no measured pairs, only the curve and the score of each program."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from mpicoloc.errors import DataError, UsageError
 Array = np.ndarray[Any, Any]
 
 LEAST_WIDTH = 1e-3
-"""Narrower intervals count as this wide in weights, so that one of them does not outweigh all others."""
+"""An interval narrower than this is weighted as if it had this width, or it would outweigh all others."""
 
 
 def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:
-    """The nearest curve that never falls and is never below 1, and a note on the change, or "".
+    """The nearest curve that never falls and is never below 1; and a note on the change, "" if there is none.
 
-    Isotonic regression. Value and both ends have the same weights, so the interval still holds the value.
+    The method is isotonic regression. Value and both ends of the interval are fitted with the same weights,
+    so the interval still holds the value.
     """
     from scipy.optimize import isotonic_regression  # imported here because most commands need no curve
 
@@ -33,7 +34,7 @@ def monotone(curve: SensitivityCurve) -> tuple[SensitivityCurve, str]:
     risen = [np.maximum(isotonic_regression(part, weights=weights).x, 1.0) for part in ends]
     value, low, high = risen
     low, high = np.minimum(low, value), np.maximum(high, value)
-    # The slowdown at level 0 is 1 by definition; the regression may have moved it by a rounding error.
+    # The slowdown at level 0 is 1 by definition, but the regression may have added a rounding error.
     value[0] = low[0] = high[0] = 1.0
     changed = SensitivityCurve(curve.program, curve.levels, value, low, high, curve.n, curve.source)
     return changed, _fall(curve)
@@ -59,7 +60,10 @@ def _fall(curve: SensitivityCurve) -> str:
 
 
 Rule = Callable[[Floats], Floats]
-"""Maps the pressures (..., n) of n co-runners, 0 for an empty slot, to their combined pressure (...)."""
+"""Maps the pressures of n co-runners to their combined pressure; an empty slot has pressure 0.
+
+Shapes: pressures (..., n), result (...).
+"""
 
 
 def capped_sum(pressures: Floats) -> Floats:
@@ -68,7 +72,7 @@ def capped_sum(pressures: Floats) -> Floats:
 
 
 def saturating(pressures: Floats) -> Floats:
-    """Each co-runner takes its fraction of what the others leave: MAX_LEVEL (1 - prod(1 - p / MAX_LEVEL))."""
+    """Each co-runner takes its fraction of what others leave: MAX_LEVEL (1 - prod(1 - p / MAX_LEVEL))."""
     left = 1 - np.minimum(pressures, MAX_LEVEL) / MAX_LEVEL
     return np.asarray(MAX_LEVEL * (1 - left.prod(axis=-1)))
 
@@ -110,7 +114,7 @@ class BubbleModel:
     machine : Machine or None
         Machine on which the curves were measured.
     card : mapping
-        Model card: plain data for readers.
+        Model card: plain data that describe the model to readers.
 
     Notes
     -----
@@ -196,7 +200,7 @@ class BubbleModel:
 
 
 def pairs_of_programs(model: BubbleModel) -> dict[tuple[str, str], tuple[float, float, float]]:
-    """Value, low and high for all ordered pairs of a model's programs, by their names."""
+    """Slowdown and ends of its interval for all ordered pairs of a model's programs, by program names."""
     jobs = [JobFeatures(name, name, 1.0, 1, 1) for name in model.programs]
     found = model.predict_pairs(jobs)
     return {
@@ -211,7 +215,7 @@ def pairs_of_programs(model: BubbleModel) -> dict[tuple[str, str], tuple[float, 
 
 
 def _levels(scores: Sequence[float]) -> Floats:
-    """Scores as levels, clipped to the range of bubbles: an interval's ends can lie outside."""
+    """Scores as levels, clipped to the range of bubbles because the ends of an interval can lie outside."""
     return np.clip(np.array(scores, float), 0, MAX_LEVEL)
 
 
@@ -225,7 +229,8 @@ _COLUMNS = ("levels", "slowdown", "low", "high")
 def to_document(model: BubbleModel) -> tuple[dict[str, Any], dict[str, Array]]:
     """Plain values and arrays of a model.
 
-    Each array holds all curves one after the other; scores have one row each.
+    An array of curves holds the curves of all programs one after the other; an array of scores has one row
+    for each program.
     """
     programs = list(model.programs.values())
     told = {

@@ -1,7 +1,8 @@
 """Slowdown of a whole job by interference on some of its nodes: a matrix, and ways to fill it with few runs.
 
-Han et al. 2016, sections 3.2 and 4.1. Rows are pressures, columns numbers of disturbed nodes. Section 3.3:
-four policies turn different pressures on a job's nodes into one pressure on some of them.
+Han et al. 2016, sections 3.2 and 4.1. A row of the matrix is for one pressure, a column for one number of
+disturbed nodes. The four policies of section 3.3 replace different pressures on a job's nodes by one pressure
+on some of the nodes.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from mpicoloc.errors import DataError, UsageError
 
 POLICY_NUMBERS = {name: i for i, name in enumerate(POLICIES)}
 SIMILAR_LEVELS = 0.5
-"""Pressures within this distance of the largest count as equal to it."""
+"""Pressures that are within this distance of the largest pressure count as equal to it."""
 DEFAULT_POLICY = "n-plus-1-max"
-"""The best policy for 7 of the 12 programs of Table 2."""
+"""Default policy: the best one for 7 of the 12 programs of Table 2."""
 N_SAME = 6
-"""A policy that is the best after this many consecutive runs is chosen."""
+"""A policy is chosen when it has been the best one after this many consecutive runs."""
 
 
 def even_pressures(pressures: Floats, has_node: Bools, policies: Ints) -> tuple[Floats, Ints]:
-    """Even pressures of many jobs: one level for each, and the number of disturbed nodes that it applies to.
+    """Even pressures of many jobs: for each job one level, and the number of nodes that the level disturbs.
 
     Shapes: `pressures` (n_jobs, n_nodes), `policies` (n_jobs,), `level` (n_jobs,), `n_disturbed` (n_jobs,).
 
-    Han et al. 2016, section 3.3 and Figure 4. For "interpolate", nodes without pressure count as 0: the
-    level is the mean over all nodes of the job, and it applies to all of them.
+    Han et al. 2016, section 3.3 and Figure 4. With "interpolate", the level is the mean over all nodes of the
+    job, where a node without pressure counts as 0, and it applies to all nodes.
     """
     pressures = np.where(has_node, pressures, 0.0)
     top = pressures.max(axis=1, initial=0.0)
@@ -52,7 +53,7 @@ def slowdown_under(matrix: PropagationMatrix, policy: str, pressures: Sequence[f
     Raises
     ------
     DataError
-        If the matrix has fewer nodes, or there is no such policy.
+        If the policy disturbs more nodes than the matrix has, or there is no such policy.
     """
     if policy not in POLICIES:
         raise DataError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
@@ -63,7 +64,7 @@ def slowdown_under(matrix: PropagationMatrix, policy: str, pressures: Sequence[f
 
 @dataclass(frozen=True)
 class Sample:
-    """One run with uneven pressures: level of the bubble on each node, and the measured slowdown."""
+    """One run with uneven pressures: the level of the bubble on each node, and the measured slowdown."""
 
     pressures: tuple[float, ...]
     slowdown: float
@@ -120,9 +121,9 @@ def choose_policy(matrix: PropagationMatrix, samples: Sequence[Sample]) -> Polic
 
 
 def draw_pressures(n_nodes: int, n_pressures: int, rng: np.random.Generator) -> tuple[int, ...]:
-    """Levels of bubbles on the nodes of one run, 0 for none; at least two differ.
+    """Draw the levels of the bubbles on the nodes of one run; 0: no bubble. At least two levels differ.
 
-    Raises `UsageError` for fewer than two nodes, or levels outside 1 to 8.
+    Raises `UsageError` if there are fewer than two nodes, or the number of levels is not in 1 to 8.
     """
     if n_nodes < 2 or not 1 <= n_pressures <= MAX_LEVEL:
         raise UsageError(
@@ -140,7 +141,7 @@ def choose_by_runs(
     rng: np.random.Generator,
     max_runs: int = 40,
 ) -> PolicyChoice:
-    """Run uneven settings until the choice of policy is stable.
+    """Run the program with uneven pressures until the choice of policy is stable.
 
     Parameters
     ----------
@@ -150,7 +151,7 @@ def choose_by_runs(
     rng : Generator
         Draws the settings.
     max_runs : int
-        After this many runs the best policy so far is chosen, stable or not.
+        After this many runs the best policy so far is chosen, whether it is stable or not.
 
     Returns
     -------
@@ -166,11 +167,11 @@ def choose_by_runs(
 
 
 Profile = Callable[[int, int], float]
-"""`profile(k, j)`: time of the program with bubbles of level k on j of its nodes, s; (0, 0): no bubbles."""
+"""`profile(k, j)`: time of the program with bubbles of level k on j of its nodes, s; (0, 0): no bubble."""
 THRESHOLD = 0.05
-"""Smaller differences of normalised times are not refined by further runs: threshold_d of Algorithm 3."""
+"""Differences of normalised times below this are not refined by further runs (threshold_d, Algorithm 3)."""
 METHODS = ("binary-optimized", "binary-brute", "random-30", "random-50")
-"""Ways to choose the settings to run, the default first; random-30 runs 30 % of all settings."""
+"""Ways to choose the settings to run, the default first. For example, random-30 runs 30 % of all settings."""
 
 
 def mean_error(found: PropagationMatrix, truth: Floats) -> float:
@@ -179,7 +180,7 @@ def mean_error(found: PropagationMatrix, truth: Floats) -> float:
 
 
 class _Filling:
-    """A matrix under construction, which profiles each setting at most once."""
+    """A matrix that is being filled. It profiles each setting at most once."""
 
     def __init__(self, profile: Profile, n_pressures: int, n_nodes: int) -> None:
         if n_pressures < 1 or n_nodes < 1:
@@ -195,7 +196,7 @@ class _Filling:
         self.is_measured = np.zeros(self.times.shape, bool)
 
     def ask(self, i: int, j: int) -> None:
-        """Profile level i + 1 on j nodes unless this was done before."""
+        """Profile level i + 1 on j nodes, unless that was done before."""
         if not self.is_measured[i, j]:
             self.times[i, j] = self._profile(i + 1, j) / self._base_s
             self.is_measured[i, j] = True
@@ -205,8 +206,8 @@ class _Filling:
     ) -> None:
         """Algorithm 3 along a row or column: bisect while the ends differ by more than the threshold.
 
-        Two differences from the paper: adjacent entries end the recursion, and the absolute difference
-        counts, so that a line that falls through noise is refined as well.
+        This differs from the paper in two ways. The recursion ends at adjacent entries. And the absolute
+        difference of the ends counts, so that a row or column that falls through noise is refined as well.
         """
         if last - first > 1 and abs(line[last] - line[first]) > threshold:
             middle = math.ceil((first + last) / 2)
@@ -215,11 +216,11 @@ class _Filling:
             self.split(ask, line, middle, last, threshold)
 
     def row(self, i: int, threshold: float) -> None:
-        """Profile one row from its ends inwards, and interpolate the rest."""
+        """Profile one row from its ends inwards, and interpolate the entries that were not profiled."""
         self._line(lambda j: self.ask(i, j), self.times[i], threshold)
 
     def column(self, j: int, threshold: float) -> None:
-        """Profile one column from its ends inwards, and interpolate the rest."""
+        """Profile one column from its ends inwards, and interpolate the entries that were not profiled."""
         self._line(lambda i: self.ask(i, j), self.times[:, j], threshold)
 
     def _line(self, ask: Callable[[int], None], line: Floats, threshold: float) -> None:
@@ -227,7 +228,7 @@ class _Filling:
         _interpolate(line)
 
     def done(self) -> PropagationMatrix:
-        """The matrix."""
+        """The filled matrix."""
         return PropagationMatrix(self.times, self.is_measured)
 
 
@@ -240,7 +241,7 @@ def _interpolate(line: Floats) -> None:
 def binary_brute(
     profile: Profile, n_pressures: int, n_nodes: int, threshold: float = THRESHOLD
 ) -> PropagationMatrix:
-    """Profile each pressure separately, bisecting the number of nodes while times differ.
+    """Profile each pressure separately, and bisect the range of numbers of nodes while times differ.
 
     Parameters
     ----------
@@ -248,7 +249,7 @@ def binary_brute(
     n_pressures, n_nodes : int
         n and m of the paper.
     threshold : float
-        Between entries whose normalised times differ by at most this, interpolate.
+        Entries between two others whose normalised times differ by at most this are interpolated.
 
     Returns
     -------
@@ -272,7 +273,7 @@ def binary_optimized(
     threshold: float = THRESHOLD,
     column_threshold: float | None = None,
 ) -> PropagationMatrix:
-    """Profile the row of the largest pressure and the column of all nodes; give other rows the same shape.
+    """Profile the row of the largest pressure, and the column of all nodes. Other rows get the row's shape.
 
     Parameters
     ----------
@@ -288,8 +289,8 @@ def binary_optimized(
 
     Notes
     -----
-    Han et al. 2016, Algorithms 2 to 4. If the largest pressure on all nodes causes no slowdown,
-    Algorithm 4 divides by 0; here the other rows then grow linearly with the number of nodes.
+    Han et al. 2016, Algorithms 2 to 4. If the largest pressure on all nodes causes no slowdown, Algorithm 4
+    divides by 0. In that case, the other rows here grow linearly with the number of nodes.
     """
     filling = _Filling(profile, n_pressures, n_nodes)
     last = n_pressures - 1
@@ -349,7 +350,7 @@ def fill(
     rng: np.random.Generator,
     threshold: float = THRESHOLD,
 ) -> PropagationMatrix:
-    """A matrix by one of `METHODS`.
+    """Fill a matrix by one of `METHODS`.
 
     Raises `UsageError` if there is no such method.
     """

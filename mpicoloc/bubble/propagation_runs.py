@@ -1,8 +1,8 @@
-"""Runs of a program on several nodes with bubbles on some of them, real or replayed.
+"""Real and replayed runs of a program on several nodes, with bubbles on some of them.
 
-Real runs are recorded in a file, so that a series can be resumed. A replay multiplies computation on
-disturbed nodes by the slowdown from the single-node curve, and simulates the waiting that follows. This
-module has the actions of `mpicoloc bubble propagation` and `mpicoloc replay --propagation`.
+Real runs are recorded in a file, so that a series of runs can be resumed. A replay multiplies the time of
+computation on disturbed nodes by the slowdown from the curve of a single node, and simulates the waiting that
+this causes. This module has the actions of `mpicoloc bubble propagation` and `mpicoloc replay --propagation`.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from mpicoloc.show.table import Listing, console
 def replayed_profile(
     network: SimulatedNetwork, job: PlacedJob, curve: SensitivityCurve, settings: Settings | None = None
 ) -> Profile:
-    """`profile(k, j)` of the propagation algorithms, by replay: the program itself does not run.
+    """`profile(k, j)` of the propagation algorithms, by replay, so that the program itself need not run.
 
     Parameters
     ----------
@@ -106,13 +106,13 @@ def replayed_uneven(
 
 
 END_WITHIN_S = 10.0
-"""Grace period between SIGTERM and SIGKILL."""
+"""Grace period between SIGTERM and SIGKILL, s."""
 BubbleCommand = Callable[[float], Sequence[str]]
 """Maps a level to the command of a bubble that runs until it gets a signal."""
 
 
 def bubble_command(level: float, cores: str = "", calibration: str = "") -> list[str]:
-    """Command line of `mpicoloc bubble run`; empty `cores` or `calibration` stand for its defaults."""
+    """Command line of `mpicoloc bubble run`. If `cores` or `calibration` is empty, its default applies."""
     words = [sys.executable, "-m", "mpicoloc", "bubble", "run", "--level", f"{level:g}"]
     given = {"--cores": cores, "--calibration": calibration}
     return [*words, *(word for flag, value in given.items() if value for word in (flag, value))]
@@ -124,7 +124,7 @@ class BubbledNodes:
     Parameters
     ----------
     launcher : Launcher
-        The mpirun of the program; it starts the bubbles as well, one on each node.
+        The mpirun of the program. It also starts the bubbles, one on each node.
     hosts : sequence of str
         Names of the nodes, from an allocation or a host file.
     app : sequence of str
@@ -136,8 +136,8 @@ class BubbledNodes:
     mpirun_args : sequence of str
         Further arguments for the launcher of the program.
     settle_s : float
-        Time from the start of the bubbles to the start of the program, s: bubbles must start on their nodes
-        and touch all of their memory.
+        Time from the start of the bubbles to the start of the program, s. In this time the bubbles must start
+        on their nodes and touch all of their memory.
     limit_s : float
         Longest time of one run, s.
 
@@ -191,7 +191,7 @@ class BubbledNodes:
             return taken_s
 
     def _words(self, folder: str, name: str, hosts: Sequence[str], n_ranks: int) -> list[str]:
-        """The launcher's command up to the program; writes a host file in the format of its MPI family."""
+        """The launcher's command up to the program. Writes a host file in the format of its MPI family."""
         path = os.path.join(folder, name)
         is_open = self._launcher.family == "openmpi"
         with open(path, "w", encoding="utf-8") as file:
@@ -208,7 +208,7 @@ class BubbledNodes:
     def _bubbles(
         self, folder: str, level: float, levels: Sequence[float]
     ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
-        """Run the bubbles of one level until the block ends; yields their launcher and its error file."""
+        """Run the bubbles of one level until the block ends. Yields their launcher and its error file."""
         hosts = [host for host, own in zip(self._hosts, levels, strict=True) if own == level]
         # Otherwise Open MPI would bind the bubble to the first core, which the program uses.
         unbound = ["--bind-to", "none"] if self._launcher.family == "openmpi" else []
@@ -248,7 +248,7 @@ class BubbledNodes:
 
 
 def _check_running(bubbles: Sequence[tuple[subprocess.Popen[bytes], str]]) -> None:
-    """Raise if a bubble has ended; the reason is in the file of its errors."""
+    """Raise an error if a bubble has ended, with the reason from its error file."""
     for process, path in bubbles:
         if process.poll() is not None:
             with open(path, encoding="utf-8", errors="replace") as file:
@@ -258,7 +258,7 @@ def _check_running(bubbles: Sequence[tuple[subprocess.Popen[bytes], str]]) -> No
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a launcher and its processes; SIGTERM comes first, because it makes launchers end remote ranks."""
+    """End a launcher and its processes. Send SIGTERM first, because it makes launchers end remote ranks."""
     for number, patience_s in ((signal.SIGTERM, END_WITHIN_S), (signal.SIGKILL, None)):
         if process.poll() is not None:
             return
@@ -275,8 +275,8 @@ TimeOf = Callable[[Sequence[float]], float]
 def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
     """Record the time of each run in a file, and reuse recorded times instead of repeating runs.
 
-    Result: the n-th run with the same levels returns the n-th time recorded for them. Raises `DataError` if
-    a row of the file is malformed. Raises `EnvironmentFault` if the file cannot be written.
+    The n-th call with the same levels returns the n-th time that is recorded for these levels. Raises
+    `DataError` if a row of the file is malformed. Raises `EnvironmentFault` if the file cannot be written.
     """
     rows = sweep.recover(path)
     try:
@@ -302,7 +302,7 @@ def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
 
 
 def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> dict[str, Any]:
-    """The matrix for JSON: a row for each level, from 1 node on; policy None if no policy was determined."""
+    """The matrix for JSON: a row for each level, with columns from 1 node on. The policy may be None."""
     return {
         "program": name,
         "n_nodes": matrix.n_nodes,
@@ -315,7 +315,7 @@ def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | No
 
 
 def _show_matrix(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> None:
-    """Print a row for each level; measured entries are marked with a star."""
+    """Print a row for each level. Measured entries are marked with a star."""
     nodes = range(1, matrix.n_nodes + 1)
     table = Listing(None, ("level", *(f"{n} disturbed" if n == 1 else str(n) for n in nodes)))
     for i, (times, is_measured) in enumerate(zip(matrix.times, matrix.is_measured, strict=True)):
@@ -441,7 +441,7 @@ def run_on_nodes(args: argparse.Namespace) -> int:
     one_run = _resumable(args, app, hosts, nodes.time_s)
     time_s = _median_of_runs(one_run, n_repeats)
     with progress.stage("running the program", unit="runs"):
-        # This time is the denominator of all slowdowns, so its median is over more runs.
+        # All slowdowns are divided by this time, so it is the median of more runs.
         alone_s = _median_of_runs(one_run, max(N_ALONE, n_repeats))([0] * len(hosts))
 
         def profile(level: int, n_disturbed: int) -> float:
@@ -454,7 +454,7 @@ def run_on_nodes(args: argparse.Namespace) -> int:
 
 
 def _resumable(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str], time_s: TimeOf) -> TimeOf:
-    """The runs, recorded in the file of `--runs` if given."""
+    """The function `time_s`. If `--runs` names a file, the function records its runs there."""
     if args.runs is None:
         return time_s
 
@@ -464,7 +464,7 @@ def _resumable(args: argparse.Namespace, app: Sequence[str], hosts: Sequence[str
 
 
 def _content_of(path: str | None) -> str | None:
-    """A digest of the file, or its name if it cannot be read here: it may exist only on the nodes."""
+    """A digest of the file, or its name if it cannot be read here, as it may exist only on the nodes."""
     try:
         with open(path or "", "rb") as file:
             return hashlib.sha256(file.read()).hexdigest()
@@ -473,7 +473,7 @@ def _content_of(path: str | None) -> str | None:
 
 
 def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
-    """The median time of `n_repeats` runs; -v shows each run."""
+    """A function that returns the median time of `n_repeats` runs. With -v, each run is shown."""
 
     def median_s(levels: Sequence[float]) -> float:
         found = []
@@ -487,7 +487,7 @@ def _median_of_runs(time_s: TimeOf, n_repeats: int) -> TimeOf:
 
 
 def _launcher(args: argparse.Namespace, app: Sequence[str]) -> Launcher:
-    """The mpirun of `--mpirun`, else the one of the program's MPI."""
+    """The mpirun that `--mpirun` names, else the one of the program's MPI library."""
     if args.mpirun:
         chosen = job_launcher.given(args.mpirun)
     else:

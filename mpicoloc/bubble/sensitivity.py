@@ -1,8 +1,8 @@
 """A program's sensitivity curve, from bubbles within one run, or else from the wall times of whole runs.
 
-In one run, bubbles run inside shutters, which are much more frequent than in production, and passes of
-counted places measure progress. If the run is too short for that, or the machine has no counts, whole runs
-are compared, each beside a bubble of one level.
+Within one run, bubbles run in shutters, which are much more frequent than in production, and the passes of
+counted places measure progress. If the run is too short for this, or the machine cannot count places, whole
+runs are compared, each beside a bubble of one level.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TURN_S, GUARD_S = 0.15, 0.03
 
 @dataclass(frozen=True)
 class Scored:
-    """The score of a program; `is_beyond`: its pressure exceeds that of the largest bubble."""
+    """The score of a program. `is_beyond`: the program's pressure exceeds that of the largest bubble."""
 
     score: Estimate
     probe_slowdown: Estimate
@@ -46,7 +46,7 @@ class Scored:
 
 @dataclass(frozen=True)
 class ScoreSetup:
-    """Processors of probe and program. The program is ended after `seconds`; infinite: it runs to its end."""
+    """Processors of probe and program; `seconds`: time after which the program is ended (infinite: never)."""
 
     calibration: Calibration
     probe_cpu: int
@@ -109,7 +109,7 @@ MIN_RUNS = 2
 
 
 def wall_slowdowns(walls_s: Mapping[float, Sequence[float]]) -> Mapping[float, Estimate]:
-    """Mean wall time at each level over that at level 0, with Welch's interval of the logarithms.
+    """Mean wall time at each level over that at level 0, with Welch's interval for the logarithms.
 
     Raises `DataError` if a level has fewer than `MIN_RUNS` runs.
     """
@@ -120,7 +120,7 @@ def wall_slowdowns(walls_s: Mapping[float, Sequence[float]]) -> Mapping[float, E
 
 
 def _ratio(beside: np.ndarray, alone: np.ndarray) -> Estimate:
-    """Ratio of the means of two samples of logarithms."""
+    """Ratio of the geometric means of two samples, which are given as logarithms."""
     difference = welch(alone, beside)
     half = difference.half_width()
     value, low, high = (math.exp(difference.value + sign * half) for sign in (0, -1, 1))
@@ -135,8 +135,8 @@ _PROFILE_LIMIT_S = 20.0
 class Setup:
     """Processors of bubbles and program, and the way to measure.
 
-    `n_ranks`: ranks of the program; `seconds`: time after which it is ended (infinite: it runs to its end);
-    `n_repeats`: whole runs at each level; `ways`: the `WAYS` that are allowed.
+    `n_ranks`: number of ranks of the program; `seconds`: time after which the program is ended (infinite:
+    never); `n_repeats`: number of whole runs at each level; `ways`: those of `WAYS` that are allowed.
     """
 
     calibration: Calibration
@@ -211,7 +211,7 @@ class _Runs:
         return Application(command, self._setup.app_cpus, self._env, to_stderr=self._to_stderr)
 
     def in_shutters(self, name: str) -> tuple[SensitivityCurve | None, str]:
-        """The curve of a run in which nearly every shutter has a bubble, or None with the reason."""
+        """The curve from a run in which nearly every shutter has a bubble; or None, and the reason."""
         setup, file = self._setup, os.path.join(self._folder, "calibration.txt")
         if (n := setup.calibration.n_bubble_cpus) != len(setup.bubble_cpus):
             return None, f"calibrated with {n} bubbles, but --cores names {len(setup.bubble_cpus)} processors"
@@ -250,7 +250,7 @@ class _Runs:
             time.sleep(0.05)
 
     def beside_each_level(self, rng: np.random.Generator) -> Mapping[float, Sequence[float]]:
-        """Wall times of whole runs by level, run in random order, s."""
+        """Wall times of whole runs by level, s. The order of the runs is random."""
         settings = {level: self._setup.calibration.setting(level) for level in (0.0, *self._setup.levels)}
         walls_s: dict[float, list[float]] = {level: [] for level in settings}
         order = rng.permutation([*settings] * self._setup.n_repeats).tolist()
@@ -283,7 +283,7 @@ def _wait(app: Application, seconds: float) -> None:
 
 
 def _note_falls(curve: SensitivityCurve) -> None:
-    """Print a note if a curve falls significantly: more pressure cannot speed a program up."""
+    """Print a note if a curve falls significantly, because more pressure cannot speed a program up."""
     falling = curve.levels[1:][curve.high[1:] < curve.low[:-1]]
     if len(falling):
         at = ", ".join(f"{level:g}" for level in falling)

@@ -2,8 +2,8 @@
 
 In a shutter all co-runners are paused, so a bubble that runs there is the only cause of the job's slowdown.
 If the probe runs there instead, the job is the only cause of the probe's slowdown. If a co-runner works and
-rests in turns, progress in each turn is compared only with the rests just before and after it: other changes
-of the machine then affect both.
+rests in turns, the progress in each turn is compared only with that in the rests just before and after it,
+because any other change of the machine then affects the turn and these rests alike.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from mpicoloc.measure.meter_choice import pass_ns
 
 METHOD = "bubble-turns"
 MIN_TURNS = 4
-"""Least number of turns of a level for an interval."""
+"""Least number of turns at a level from which an interval is computed."""
 MIN_BUSY_FRAC = 0.03
 """Least fraction of a turn for which the measured process must have had its processor."""
 TRIM_FRAC = 0.2
 QUIET_FRAC = 0.9
-"""Used instead of `MIN_BUSY_FRAC` where turns that other programs disturbed must not count."""
+"""Replaces `MIN_BUSY_FRAC` where turns that other programs disturbed must not count."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Progress:
     time_s : ndarray, shape (n,)
         Increasing times, by the same clock as the turns.
     work : ndarray, shape (n,)
-        Units of work done by then; never decreases.
+        Units of work done by each time; never decreases.
     busy_s : ndarray, shape (n,)
-        Time spent on it by then: processor time, or `time_s`.
+        Time spent on this work by each time, s: processor time, or `time_s`.
     """
 
     time_s: Floats
@@ -56,7 +56,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Turns:
-    """Turns in order of time; level 0: the co-runner rests.
+    """Turns in order of time. In a turn of level 0 the co-runner rests.
 
     Parameters
     ----------
@@ -68,23 +68,23 @@ class Turns:
     level: Floats
 
     def disturbed(self, co_runner: Progress) -> Bools:
-        """Turns in which the co-runner should work but has its processor for less than `QUIET_FRAC`."""
+        """Turns in which the co-runner should work, but has its processor for less than `QUIET_FRAC`."""
         _, busy_s = turn_paces(co_runner, self)
         return (self.level > 0) & (busy_s < QUIET_FRAC * (self.end_s - self.begin_s))
 
     def without(self, chosen: Bools) -> Turns:
-        """The turns with level -1 for the chosen ones, which then count neither as rest nor as work."""
+        """The same turns, but the chosen ones have level -1 and so count neither as rest nor as work."""
         return Turns(self.begin_s, self.end_s, np.where(chosen, -1.0, self.level))
 
     def without_beginnings(self, guard_s: float) -> Turns:
-        """Cut off the beginning of each turn, when caches still hold data of the previous turn."""
+        """Cut off the beginning of each turn, in which caches still hold data of the previous turn."""
         return Turns(np.minimum(self.begin_s + guard_s, self.end_s), self.end_s, self.level)
 
 
 def turn_paces(
     progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC
 ) -> tuple[Floats, Floats]:
-    """Work per busy second in each turn, NaN if not measured, and the busy seconds."""
+    """For each turn: the work per busy second (NaN if not measured), and the busy seconds."""
     work, busy_s = (
         np.interp(turns.end_s, progress.time_s, done) - np.interp(turns.begin_s, progress.time_s, done)
         for done in (progress.work, progress.busy_s)
@@ -99,7 +99,7 @@ def turn_paces(
 def relative_paces(
     progress: Progress, turns: Turns, min_busy_frac: float = MIN_BUSY_FRAC
 ) -> tuple[Floats, Floats]:
-    """Pace of each turn over the pace of the adjacent rests (NaN for rests), and its busy seconds."""
+    """For each turn: its pace over that of the adjacent rests (NaN for a rest), and its busy seconds."""
     pace, busy_s = turn_paces(progress, turns, min_busy_frac)
     around = np.pad(np.where(turns.level == 0, pace, np.nan), 1, constant_values=np.nan)
     before, after = around[:-2], around[2:]
@@ -110,8 +110,8 @@ def relative_paces(
 def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
     """Slowdown over several turns, with a jackknife interval over the turns.
 
-    Shapes: `relative`, `busy_s` (n,). Result: T_co / T_solo: time over the time that the same work takes
-    alone. Raises `DataError` if there are fewer than `MIN_TURNS`.
+    Shapes: `relative`, `busy_s` (n,). Result: T_co / T_solo, the time over the time that the same work would
+    take alone. Raises `DataError` if there are fewer than `MIN_TURNS` turns.
     """
     n = len(relative)
     if n < MIN_TURNS:
@@ -125,11 +125,11 @@ def slowdown_of(relative: Floats, busy_s: Floats) -> Estimate:
 
 
 def steady_slowdown_of(relative: Floats) -> Estimate:
-    """Slowdown of turns that differ only by noise: mean of the logarithms, trimmed by a fifth at each end.
+    """Slowdown over turns that differ only by noise: mean of the logarithms, trimmed by a fifth at each end.
 
-    Shapes: `relative` (n,). Raises `DataError` if there are fewer than `MIN_TURNS`.
+    Shapes: `relative` (n,). Raises `DataError` if there are fewer than `MIN_TURNS` turns.
 
-    The interval is that of the trimmed mean, by its Winsorized variance (Tukey and McLaughlin 1963).
+    The interval of this mean comes from the Winsorized variance (Tukey and McLaughlin 1963).
     """
     from scipy.stats.mstats import trimmed_mean, trimmed_mean_ci
 
@@ -171,7 +171,7 @@ def curve(program: str, found: Mapping[float, Estimate]) -> SensitivityCurve:
 
 
 def rising(values: Floats) -> Floats:
-    """The mean of the closest non-falling curves above and below these values.
+    """The mean of two curves that never fall: the closest one above these values, and the closest one below.
 
     True slowdown never falls with pressure; a measured curve can fall through noise.
     """
@@ -190,11 +190,12 @@ _TO_95 = 1.96
 def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurve:
     """A smooth curve through slowdowns measured at single levels.
 
-    Result: at the same levels. Like the measured curve, it can fall, and be below 1.
+    The result has the same levels. Like the measured curve, it can fall, and can be below 1.
 
-    A cubic smoothing spline through 1 at level 0, as the mean of a Gaussian process (Wahba 1978):
-    log(slowdown) is the integral of a random walk. The scale of the walk is not fitted: results are averaged
-    over `BENDS`, each weighted by its likelihood, and the intervals include the differences between them.
+    It is a cubic smoothing spline through 1 at level 0, computed as the mean of a Gaussian process (Wahba
+    1978) in which log(slowdown) is the integral of a random walk. The scale of the walk is not fitted.
+    Instead, the results for the scales in `BENDS` are averaged, each weighted by its likelihood, and the
+    intervals include the differences between these results.
     """
     level = measured.levels[1:]
     value, low, high = (np.log(ends[1:]) for ends in (measured.slowdown, measured.low, measured.high))
@@ -212,7 +213,7 @@ def smoothed(measured: SensitivityCurve, common: float = 0.0) -> SensitivityCurv
 
 
 def _prior(level: Floats, bend: float) -> Floats:
-    """Covariance of log(slowdown) at these levels: a random slope plus the integral of a random walk."""
+    """Covariance of log(slowdown) between levels, for a random slope plus the integral of a random walk."""
     least, most = np.minimum.outer(level, level), np.maximum.outer(level, level)
     return SLOPE**2 * np.outer(level, level) + bend**2 * least**2 * (3 * most - least) / 6
 
@@ -225,7 +226,7 @@ def _posterior(prior: Floats, noise: Floats, value: Floats) -> tuple[Floats, Flo
 
 
 MIN_SOLO, MIN_BUBBLED = 6, 6
-"""Least numbers of shutters without a bubble, and with a bubble of any level, for a curve."""
+"""Least numbers of shutters for a curve: of those without a bubble, and of those with one of any level."""
 _MIN_FREE = 4
 """Least degrees of freedom of the spread between shutters for a curve."""
 MIN_PROBES = 6
@@ -236,10 +237,10 @@ _BEFORE, _DURING = 0, 1
 
 @dataclass(frozen=True)
 class Bubbled:
-    """Curve and score of a job; `n_taken` shutters had a bubble or the probe.
+    """Curve and score of a job. `n_taken` is the number of shutters that had a bubble or the probe.
 
-    Of these, `n_used` count for `curve`, which is `measured` after smoothing. If `curve` or `score` is None,
-    `reason` or `score_reason` says why.
+    `n_used` of these shutters count for `curve`, which is the curve `measured` after smoothing. If `curve` or
+    `score` is None, `reason` or `score_reason` says why.
     """
 
     curve: SensitivityCurve | None
@@ -251,7 +252,7 @@ class Bubbled:
     measured: SensitivityCurve | None = None
 
     def slowdown_at(self, level: float) -> Estimate | None:
-        """The slowdown beside a bubble of this level, None if it was not measured."""
+        """The slowdown beside a bubble of this level; None if it was not measured."""
         if self.curve is None or level not in self.curve.levels:
             return None
         return self.curve.at(level)
@@ -266,11 +267,11 @@ def ran_any(shutters: Table) -> bool:
 def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Bubbled:
     """Slowdown of a job beside bubbles of each level that ran in its shutters.
 
-    A level's slowdown is the pace (work per time) in shutters without a bubble over the pace in shutters with
-    it (Eq. 6 of Breslow et al. 2013), at the same places. The spread between shutters is assumed to be the
-    same at all levels, so that levels with few shutters get an interval too; then the curve is smoothed
-    (`smoothed`). A shutter of a job on several nodes counts only if the bubble ran on all of them, and is one
-    sample.
+    The slowdown at a level is the pace (work per time) in shutters without a bubble over the pace at the same
+    places in shutters with a bubble of that level (Eq. 6 of Breslow et al. 2013). The spread between shutters
+    is assumed to be the same at all levels, so that levels with few shutters get an interval too. Then the
+    curve is smoothed (`smoothed`). If the job is on several nodes, a shutter is one sample, and counts only
+    if the bubble ran on all of the nodes.
     """
     is_bubbled = shutters["verdict"] == BUBBLED
     rows = shutters.copy()
@@ -302,13 +303,13 @@ def bubbled_slowdowns(program: str, shutters: Table, counts: Table, *, cost_ns: 
 
 
 def _on_all_nodes(shutters: Table, column: str) -> Bools:
-    """Whether this column is above 0 on all nodes of each row's shutter."""
+    """For each row: whether the column is above 0 on all nodes of the row's shutter."""
     instant = instants(shutters)
     return ~np.isin(instant, instant[~(shutters[column] > 0)])
 
 
 def _has_run_on_all(shutters: Table) -> Bools:
-    """Whether, in each row's shutter, a bubble or the probe had its processors to itself on all nodes."""
+    """For each row: whether bubble or probe had its processors to itself on all nodes in that shutter."""
     ran = _on_all_nodes(shutters, "bubble_level") | _on_all_nodes(shutters, "probe_slowdown")
     return ran & (shutters["verdict"] == BUBBLED)
 
@@ -325,10 +326,10 @@ def _means(values: Floats, groups: NDArray[np.intp]) -> Floats:
 
 
 def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
-    """Pace in each shutter over the mean pace without a bubble, by node and places; that mean's error.
+    """Pace in each shutter over the mean pace without a bubble at its node and places; error of that mean.
 
-    Changes that also show in the windows before the shutters are removed from both. Without co-runners, these
-    windows themselves give the pace without a bubble.
+    Both paces are corrected for changes that also show in the windows before the shutters. If the job has no
+    co-runners, these windows themselves give the pace without a bubble.
     """
     relative, error = np.full(len(level), np.nan), np.full(len(level), np.nan)
     is_paired = found.alone & found.is_good[:, _BEFORE] & (found.before > 0)
@@ -348,12 +349,12 @@ def _relative_to_solo(found: Paces, level: Floats) -> tuple[Floats, Floats]:
 
 
 def _without_shared_changes(found: Paces) -> Floats:
-    """Paces in shutters, corrected for changes that also show in the windows before: phases, host speed.
+    """Paces in shutters, corrected for changes that also show in the windows before.
 
-    This is a control variate. No bubble runs in those windows, so for the same number of co-runners their
-    mean pace does not depend on the level. A regression of the logarithms, within each level and number of
-    co-runners, gives the correction. For six real programs it reduces the spread between shutters from 20-28
-    % to 12-16 %.
+    Such changes are phases of the job and changes of the host's speed. The pace in those windows serves as a
+    control variate: no bubble runs there, so for the same number of co-runners, their mean pace does not
+    depend on the level. A regression of the logarithms, within each level and number of co-runners, gives the
+    correction. For six real programs, it reduces the spread between shutters from 20-28 % to 12-16 %.
     """
     has_before = found.is_good[:, _BEFORE] & (found.before > 0)
     if not has_before.any():
@@ -375,7 +376,7 @@ def _without_shared_changes(found: Paces) -> Floats:
 
 
 def _from_means(values: Floats, groups: NDArray[np.intp]) -> Floats:
-    """The distance of each value from the mean of its group."""
+    """The deviation of each value from the mean of its group."""
     _, group = np.unique(groups, return_inverse=True)
     return values - _means(values, groups)[group]
 
@@ -402,9 +403,9 @@ def _curve(program: str, relative: Floats, level: Floats, solo_error: Floats, n_
 def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None, str]:
     """The job's pressure score, or None with the reason.
 
-    Han et al. 2016, section 2. The probe's pace alone comes from the calibration, so a later change of the
-    machine counts as an effect of the job. A shutter of a job on several nodes counts only if the probe ran
-    on all of them, and is one sample, the mean pace.
+    Han et al. 2016, section 2. The probe's pace alone comes from the calibration, so if the machine has
+    changed since then, the change counts as an effect of the job. If the job is on several nodes, a shutter
+    is one sample, the mean pace, and counts only if the probe ran on all of the nodes.
     """
     probed = shutters[(shutters["verdict"] == BUBBLED) & _on_all_nodes(shutters, "probe_slowdown")]
     relative = _means(1 / probed["probe_slowdown"], instants(probed))
@@ -423,15 +424,15 @@ def probe_score(shutters: Table, bubble_levels: Table) -> tuple[Estimate | None,
 
 
 _NOT_YET = "no shutter had counts yet"
-"""Start of the reason from an agent that only waits (csrc/agent/bubbles/bubbling.c)."""
+"""Beginning of the reason that an agent gives while it only waits (csrc/agent/bubbles/bubbling.c)."""
 
 
 def why_none(profile: Profile) -> str:
-    """The reason that no bubble ran in the job's shutters; "" if none was requested, or some ran."""
+    """The reason that no bubble ran in the job's shutters; "" if none was requested or at least one ran."""
     nodes = profile.tables["nodes"]
     reasons = [(text(node["hostname"]), reason) for node in nodes if (reason := text(node["bubble_reason"]))]
     if reasons:
-        # A reason on one node keeps bubbles off all nodes; the other nodes report only that none has run yet.
+        # A reason on one node keeps bubbles off all nodes. The others report only that none has run yet.
         host, reason = next((one for one in reasons if not one[1].startswith(_NOT_YET)), reasons[0])
         return f"{host}: {reason}" if len(nodes) > 1 else reason
     shutters = profile.tables["shutters"]
@@ -445,15 +446,15 @@ def why_none(profile: Profile) -> str:
 
 
 def from_job(tables: Mapping[str, Table]) -> Bubbled | None:
-    """Call `from_tables` at the end of a job; None if the node's calibration is invalid."""
+    """The result of `from_tables` at the end of a job; None if the node's calibration is invalid."""
     try:
         return from_tables(tables, "")
-    except DataError:  # this error must not cost the job its profile
+    except DataError:  # because of this error the job must not lose its profile
         return None
 
 
 def interference_fields(bubbled: Bubbled) -> dict[str, Any]:
-    """The fields of `Interference` that come from bubbles and are known."""
+    """Those fields of `Interference` that come from bubbles and are known."""
     found = {"bubble_score": bubbled.score, "bubble_slowdown": bubbled.slowdown_at(MAX_LEVEL)}
     ends = (("", "value"), ("_low", "low"), ("_high", "high"))
     return {
@@ -465,7 +466,7 @@ def interference_fields(bubbled: Bubbled) -> dict[str, Any]:
 
 
 def lost_s(bubbled: Bubbled, shutters: Table) -> float:
-    """Time that bubbles have cost the job, s."""
+    """Time that the job has lost to bubbles, s."""
     if bubbled.curve is None:
         return 0.0
     level = level_on_all_nodes(shutters)
@@ -478,7 +479,7 @@ def lost_s(bubbled: Bubbled, shutters: Table) -> float:
 
 
 def sensitivity_table(bubbled: Bubbled) -> Table:
-    """The profile's table "sensitivity", empty without a curve."""
+    """The profile's table "sensitivity"; empty if there is no curve."""
     if bubbled.curve is None:
         return table("sensitivity")
     names = {"level": "levels", "slowdown": "slowdown", "low": "low", "high": "high"}
@@ -486,14 +487,15 @@ def sensitivity_table(bubbled: Bubbled) -> Table:
 
 
 def from_tables(tables: Mapping[str, Table], program: str) -> Bubbled:
-    """Curve and score of a job from its profile's tables; `program` names the curve."""
+    """Curve and score of a job from the tables of its profile. `program` becomes the name of the curve."""
     found = bubbled_slowdowns(program, tables["shutters"], tables["counts"], cost_ns=pass_ns(tables))
     score, reason = probe_score(tables["shutters"], tables["bubble_levels"])
     return replace(found, score=score, score_reason=reason)
 
 
 _LEAST_HALF_LEVEL = 0.25
-"""Least half-width of a score's interval in its weight: ends beyond 0 and 8 are cut off."""
+"""An interval with a smaller half-width counts as this wide in a score's weight: intervals of scores are cut
+off at 0 and 8, and so may look too narrow."""
 
 
 def merge_runs(runs: Sequence[Bubbled]) -> Bubbled:
@@ -537,7 +539,7 @@ def mean_curve(curves: Sequence[SensitivityCurve]) -> SensitivityCurve:
 
 
 def _weighted_mean(value: Floats, half: Floats) -> tuple[float, float]:
-    """Mean over runs and its interval's half-width, wider if runs differ too much (Birge's ratio)."""
+    """Mean over runs, and half-width of its interval, wider if the runs differ too much (Birge's ratio)."""
     half = np.maximum(half, 1e-6)
     weight = 1 / half**2
     mean = float(weight @ value / weight.sum())

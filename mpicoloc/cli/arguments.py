@@ -1,6 +1,6 @@
 """Helpers that several verbs share: number types for argparse, help layout, figure flags, a memory limit.
 
-`cli.main.Parser` puts the flag's name before the messages of the number types.
+The number types raise errors without the name of the flag: `cli.main.Parser` puts it before their messages.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GroupedWords(argparse._SubParsersAction):  # type: ignore[type-arg]
 
 
 class Formatter(argparse.HelpFormatter):
-    """Help formatter that wraps prose and leaves indented blocks as they are."""
+    """Help formatter that wraps prose but leaves indented blocks as they are."""
 
     def __init__(self, prog: str, width: int | None = None, **kwargs: Any) -> None:
         import shutil
@@ -64,7 +64,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 def describe(parser: argparse.ArgumentParser, text: str) -> None:
-    """Set description and examples of a parser."""
+    """Set the description and the examples of a parser."""
     parts = text.strip("\n").split("\n\n")
     commands = [part for part in parts if _COMMAND.match(part)]
     parser.description = "\n\n".join(part for part in parts if part not in commands)
@@ -114,7 +114,7 @@ def bounded(run: Callable[[Namespace], T]) -> Callable[[Namespace], T]:
 
         before = resource.getrlimit(resource.RLIMIT_AS)
         most = sandbox.address_space_bytes() + sandbox.MEMORY_BYTES
-        # Lower only the soft limit: a program that calls `main` must be able to raise it again.
+        # Lower only the soft limit, because a program that calls `main` must be able to raise it again.
         is_lower = before[0] == resource.RLIM_INFINITY or most < before[0]
         resource.setrlimit(resource.RLIMIT_AS, (most, before[1]) if is_lower else before)
         try:

@@ -56,7 +56,7 @@ def _parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParse
 
 
 def _complete(action: Any) -> None:
-    """Set an argument's completions. The parser is used only for this, so its fields may be overwritten."""
+    """Set an argument's completions. Its fields may be overwritten: this parser has no other use."""
     import shtab
 
     what = str(action.metavar or "")

@@ -1,6 +1,6 @@
 """Entry point of ``mpicoloc``. Each verb is a module with ``add_arguments(parser)`` and ``run(args) -> int``.
 
-Only the module of the verb that is called is imported.
+A call imports only the module of its own verb.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "completion": ("cli.completion", "print a completion script for your shell"),
     },
 }
-"""Verbs by purpose, in the order of the help: module below ``mpicoloc``, and summary."""
+"""Verbs by purpose, in the order of the help; for each its module below ``mpicoloc``, and its summary."""
 MODULES: dict[str, str] = {verb: row[0] for group in GROUPS.values() for verb, row in group.items()}
 VERBS: dict[str, str] = {verb: row[1] for group in GROUPS.values() for verb, row in group.items()}
 EXAMPLES = """\
@@ -76,14 +76,14 @@ EXAMPLES = """\
 
 
 class Parser(argparse.ArgumentParser):
-    """Argument parser that reports a wrong call as one line with a hint, through `UsageError`."""
+    """Argument parser that raises `UsageError` for a wrong call, with a message of one line and a hint."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("formatter_class", arguments.Formatter)
         super().__init__(*args, **{"allow_abbrev": False, **kwargs})
 
     def error(self, message: str) -> NoReturn:
-        """Raise the error for `main` to print; `argparse` would print the whole usage first."""
+        """Raise the error, which `main` prints. In `argparse`, this method prints the whole usage first."""
         wrong_number = re.fullmatch(r"argument (\S+): (must be .*)", message, re.DOTALL)
         if wrong_number is not None:
             raise UsageError(" ".join(wrong_number.groups()))
@@ -104,7 +104,7 @@ class Parser(argparse.ArgumentParser):
 def build_parser(*called: str | None) -> tuple[Parser, Parser]:
     """The command's parser, and the parser of the last verb in `called`.
 
-    Verbs that are not in `called` get a name and a summary only, so their modules are not imported.
+    A verb that is not in `called` gets only a name and a summary, so its module is not imported.
     """
     parser = Parser(prog="mpicoloc")
     arguments.describe(parser, f"{mpicoloc.__doc__}\n\n{EXAMPLES}")
@@ -182,12 +182,12 @@ def _warn_of_variables() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit code; only this function turns errors into messages."""
+    """Run the command and return its exit code. Errors become messages here and nowhere else."""
     _open_streams()
     try:
         code = _run(argv)
     except BrokenPipeError:
-        code = 0  # the reader, such as `head`, has closed the pipe: not an error
+        code = 0  # not an error: the reader, such as `head`, has closed the pipe
     lost = _finish(sys.stdout)
     if lost is not None and code == 0:
         code = _refused(lost)
@@ -198,7 +198,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(argv: Sequence[str] | None) -> int:
     try:
         return dispatch(sys.argv[1:] if argv is None else argv)
-    except SystemExit as done:  # argparse after --help
+    except SystemExit as done:  # argparse raises it after --help
         return int(done.code or 0)
     except MpicolocError as error:
         for line in (str(error), *getattr(error, "__notes__", ())):
@@ -219,9 +219,10 @@ def _refused(error: OSError) -> int:
 
 
 def _finish(stream: TextIO) -> OSError | None:
-    """Flush a stream. Returns the error if that fails, but None if only the reader is gone.
+    """Flush a stream. Returns the error if flushing fails, but None if that is because the reader is gone.
 
-    After a failure the stream goes to /dev/null: the interpreter flushes again at exit, and would complain.
+    After a failure the stream is redirected to /dev/null, because the interpreter flushes it again at exit
+    and would complain.
     """
     try:
         stream.flush()
@@ -234,7 +235,8 @@ def _finish(stream: TextIO) -> OSError | None:
 def _open_streams() -> None:
     """Open missing standard streams on /dev/null.
 
-    Daemons such as slurmctld start programs without them; the next files opened would become these streams.
+    Daemons such as slurmctld start programs without standard streams. The next files that such a program
+    opens would take the place of these streams.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:

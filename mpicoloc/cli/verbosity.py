@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 DELAY_S = 0.5
-"""Work that ends within this time shows no bar, which would only flicker."""
+"""Work that ends within this time shows no bar, because the bar would only flicker."""
 WIDE_COLUMNS = 72
 """Terminals narrower than this get shorter bars."""
 
@@ -43,9 +43,9 @@ class Watch:
     Parameters
     ----------
     has_bars : bool
-        Whether to show progress bars: standard error is a terminal.
+        Whether to show progress bars, which need a terminal as standard error.
     tell : callable, optional
-        Called with a line on the time of each part when it ends.
+        Called with a line on the time that a part took, when the part ends.
     clock : callable
         Returns the time in seconds.
     """
@@ -67,7 +67,7 @@ class Watch:
 
     @property
     def _is_other(self) -> bool:
-        """Whether this is a forked child, which must not take the lock: it may be held for ever there."""
+        """Whether this is a forked child. It must not take the lock, which may be held there for ever."""
         return os.getpid() != self._pid
 
     def begin(self, what: str, total: float | None, unit: str) -> int:
@@ -130,7 +130,7 @@ class Watch:
         """Show the bars; runs in the timer's thread."""
         bars = _new_bars()
         with self._lock:
-            # By the time this thread has the lock, the parts may have ended and others started a new timer.
+            # Before this thread got the lock, the parts may have ended, and others may have started a timer.
             if self._timer is not threading.current_thread() or self._bars is not None or not self._parts:
                 return
             self._bars = bars
@@ -151,7 +151,7 @@ class Watch:
 
 
 def _new_bars() -> Progress:
-    # Imported here: most commands end before a bar is due.
+    # Imported here because most commands end before a bar is due.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
     from rich.table import Column
@@ -168,7 +168,7 @@ def _new_bars() -> Progress:
     columns: list[ProgressColumn] = [BarColumn(20 if is_wide else 8), Count()]
     columns.insert(0, TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True)))
     columns += [TimeRemainingColumn()] if is_wide else []
-    # Standard output belongs to the command's results.
+    # Do not redirect standard output: it belongs to the command's results.
     return Progress(*columns, console=console, transient=True, redirect_stdout=False)
 
 
@@ -178,7 +178,7 @@ _QUIET_FLAGS, _VERBOSE_FLAGS = ("-q", "--quiet"), ("-v", "--verbose")
 def add_flags(parser: argparse.ArgumentParser) -> None:
     """Add the flags -q and -v to a verb and to its subcommands."""
     how = parser.add_mutually_exclusive_group()
-    # SUPPRESS: the default of a subcommand would overwrite a flag that stood before the subcommand.
+    # SUPPRESS, because the default of a subcommand would overwrite a flag that was given before it.
     words: dict[str, Any] = {"action": "store_const", "dest": "level", "default": argparse.SUPPRESS}
     how.add_argument(
         *_QUIET_FLAGS, const=QUIET, help="print errors and results only: no notes or progress bars", **words
@@ -200,7 +200,7 @@ def leading(argv: Sequence[str]) -> tuple[int, list[str]]:
 
 @contextlib.contextmanager
 def at(level: int, what: str) -> Iterator[None]:
-    """Report on the work in the block, named `what`, at this level."""
+    """Report at this level on the work in the block, which is named `what`."""
     began_s = time.monotonic()
     watch = _new_watch(level)
     with messages.at_level(level, watch.line if watch else None):

@@ -1,1 +1,1 @@
-"""Plain data that the rooms hand to each other: frozen dataclasses over read-only numpy arrays."""
+"""Plain data that the other folders exchange: frozen dataclasses with read-only numpy arrays."""

@@ -11,14 +11,14 @@ from typing import Any
 from mpicoloc.core.plain_values import dataclass_from
 
 ALLOCATION = "allocation"
-"""Step that stands for a job without a script (`srun` or `salloc` alone); it never has a profile."""
+"""Step that stands for a job without a script (`srun` or `salloc` alone). It never has a profile."""
 SCRIPTS = ("batch", "interactive", ALLOCATION)
 """Steps that stand for the whole job."""
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Slurm's record of one step of a job; a field that is None does not apply.
+    """Slurm's record of one step of a job. A field that does not apply is None.
 
     Attributes
     ----------
@@ -26,29 +26,31 @@ class StepRecord:
         Name of the signed profile beside the record.
     cluster : str
         ``ClusterName`` of slurm.conf.
-    job, step : int, str
-        Slurm's number of the job; number of the step, or ``batch`` for the script, ``interactive``,
-        or `ALLOCATION`.
+    job : int
+        Slurm's number of the job.
+    step : str
+        Number of the step, or ``batch`` for the script, ``interactive``, or `ALLOCATION`.
     restarts : int
         Number of times the job was requeued before this run.
     array_job, array_task : int or None
-        The array, if the job is one of its tasks.
+        Number of the array and of the task, if the job is a task of an array.
     uid, user : int, str
         The job's user.
     account : str or None
         Slurm's account of the job.
     partition : str
-        Partition in which it ran.
+        Partition in which the job ran.
     n_nodes, n_cpus : int
-        Allocated to the step; for a script, to the job. A CPU shared with another job counts in full.
+        Nodes and CPUs allocated to the step or, for a script, to the job. A CPU that is shared with another
+        job counts in full.
     job_submit_unix_s, job_start_unix_s, step_start_unix_s : float
-        Times of the submission or last requeue, of the start of this run, and of the step's start, s.
+        Times of the job's submission or last requeue, of the start of this run, and of the step's start, s.
     ran_s : float
         Run time of the step, s.
     job_n_cpus : int or None
-        CPUs allocated to the job; None: not given.
+        CPUs allocated to the job; None if the record lacks them.
     job_ran_s : float or None
-        Run time of the job when the step ended, without suspended time, s.
+        Run time of the job until the step ended, without suspended time, s.
     """
 
     profile: str
@@ -73,7 +75,7 @@ class StepRecord:
 
     @property
     def is_script(self) -> bool:
-        """Whether the step stands for the whole job, within whose time all other steps run."""
+        """Whether the step stands for the whole job, so that all other steps run within its time."""
         return self.step in SCRIPTS
 
     @property
@@ -82,7 +84,7 @@ class StepRecord:
         return self.n_cpus * self.ran_s
 
     def charged_s(self, others_cpu_s: float) -> float:
-        """Seconds to charge on all CPUs of the step, after `others_cpu_s` were charged for other steps."""
+        """Seconds to charge on all CPUs of the step if other steps were already charged `others_cpu_s`."""
         return max(self.cpu_s - others_cpu_s, 0.0) / self.n_cpus if self.n_cpus else 0.0
 
     @property
@@ -101,7 +103,7 @@ class StepRecord:
 
 
 def step_record_of(values: Mapping[str, Any]) -> StepRecord:
-    """The record from plain values; raises the same errors as `dataclass_from`."""
+    """The record from plain values. Raises the same errors as `dataclass_from`."""
     # Records of earlier versions lack these two fields.
     return dataclass_from(StepRecord, {"job_n_cpus": None, "job_ran_s": None, **values})
 
@@ -128,38 +130,38 @@ class BatchJob:
     Parameters
     ----------
     id : int
-        Number in the batch system.
+        Number of the job in the batch system.
     user, name : str
-        The user who submitted it, and its name, by default that of its script.
+        The user who submitted the job, and its name, which by default is that of its script.
     state : str
         `PENDING`, `RUNNING`, or another word of the batch system.
     partition : str
-        Queue in which it waits.
+        Queue in which the job waits.
     n_nodes, n_tasks, n_cpus : int
         Requested nodes, tasks and processors (of all nodes together).
     memory_bytes : float
-        Requested memory on each node; infinite: all of the node; 0: the cluster does not limit memory.
+        Requested memory on each node; infinite: all memory of the node; 0: the cluster does not limit memory.
     nodes : tuple of str
-        Nodes on which it runs or ran.
+        Nodes on which the job runs or ran.
     wanted_nodes : tuple of str
-        The only nodes on which it may run; empty: any.
+        The only nodes on which the job may run; empty: any.
     waits_for : tuple of int
-        Jobs that must end before it begins.
+        Jobs that must end before this job begins.
     is_chained : bool
-        Whether it waits for jobs in another way: until they have succeeded or begun.
+        Whether the job waits for jobs in another way: until they have succeeded, or until they have begun.
     submit_s, start_s : float
-        Unix time, s; 0: not yet.
+        Unix times of the submission and the start, s; 0: not yet.
     limit_s : float
         Time limit, s; infinite: none.
     priority : int
         Jobs of larger priority run sooner; 0: held.
     reason : str
-        Why it waits.
+        Why the job waits.
     admin_comment : str
         Slurm's AdminComment of the job.
     is_bound : bool
-        Whether conditions restrict its placement: a dependency, requested or excluded nodes, a range of
-        nodes, a reservation, features, more than one task of an array.
+        Whether a condition restricts when or where the job can begin: a dependency, requested or excluded
+        nodes, a range of nodes, a reservation, features, or more than one task of an array.
     """
 
     id: int
@@ -185,7 +187,7 @@ class BatchJob:
 
     @property
     def is_on_nodes(self) -> bool:
-        """Whether it occupies nodes: it is running, starting or ending."""
+        """Whether the job occupies nodes, because it is running, starting or ending."""
         return self.state in _STATES_ON_NODES
 
     @property
@@ -196,7 +198,7 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class BatchNode:
-    """One node; `is_up`: it accepts jobs, at once or when its current jobs have ended."""
+    """One node. `is_up`: the node accepts jobs, either at once or when its current jobs have ended."""
 
     name: str
     n_cpus: int
@@ -207,7 +209,7 @@ class BatchNode:
 
 @dataclass(frozen=True)
 class BatchQueue:
-    """One queue (a partition): jobs of a higher `tier` are placed first; `max_s` is the time limit."""
+    """One queue (a partition). Jobs of queues with a higher `tier` are placed first; `max_s`: time limit."""
 
     name: str
     tier: int = 1
@@ -229,5 +231,5 @@ class Snapshot:
         return {job.id: job for job in self.jobs}
 
     def queue(self, name: str) -> BatchQueue:
-        """The queue of that name; a queue without limits if there is none."""
+        """The queue of that name, or a queue without limits if there is no such queue."""
         return next((queue for queue in self.queues if queue.name == name), BatchQueue(name))

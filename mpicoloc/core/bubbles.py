@@ -20,7 +20,7 @@ POLICIES = {
     "all-max": "the largest pressure on every node",
     "interpolate": "the mean pressure on every node",
 }
-"""The even pressure that a policy uses in place of uneven pressures (Han et al. 2016, section 3.3)."""
+"""For each policy: the even pressure by which it replaces uneven pressures (Han et al. 2016, section 3.3)."""
 SOURCES = ("offline", "production")
 
 
@@ -41,8 +41,8 @@ class SensitivityCurve:
     levels : ndarray, shape (n,)
         Increasing, from 0 to at most `MAX_LEVEL`.
     slowdown, low, high : ndarray, shape (n,)
-        T_co / T_solo at each level with the ends of its 95 % interval, above 0. All are 1 at level 0, by
-        definition. Through noise a measured curve may fall with the level, or be below 1.
+        T_co / T_solo at each level, and the ends of its 95 % interval; all above 0. At level 0 they are 1 by
+        definition. Because of noise, a measured curve may fall with the level or be below 1.
     n : int
         Number of samples.
     source : str
@@ -95,7 +95,7 @@ class SensitivityCurve:
         return level <= self.max_level
 
     def at(self, level: float) -> Estimate:
-        """Slowdown at a level: linear between measured levels, constant above the last one.
+        """Slowdown at a level: interpolated between measured levels, constant above the last one.
 
         Raises `DataError` if the level is not in [0, MAX_LEVEL].
         """
@@ -114,11 +114,12 @@ class ProgramPressure:
     ----------
     program : str
     curve : SensitivityCurve
-        Its slowdown beside bubbles.
+        The program's slowdown beside bubbles.
     score : Estimate
         The level of the bubble that slows others as much as the program does, unit "level".
     policy : str or None
-        Policy that predicts its slowdown under uneven pressures, one of `POLICIES`; None: not known.
+        Policy that best predicts the program's slowdown under uneven pressures, one of `POLICIES`; None: not
+        known.
 
     Raises
     ------
@@ -140,7 +141,7 @@ class ProgramPressure:
 
 
 def pressure_score(value: float, low: float | None = None, high: float | None = None, n: int = 0) -> Estimate:
-    """A score; missing ends of the interval are set to the value."""
+    """A pressure score. An end of the interval that is not given is set to the value."""
     return Estimate(value, value if low is None else low, value if high is None else high, n, "level", METHOD)
 
 
@@ -151,10 +152,10 @@ class PropagationMatrix:
     Parameters
     ----------
     times : ndarray, shape (n_pressures, n_nodes + 1)
-        T of Algorithms 1 and 2: at [i, j] the time with level i + 1 on j nodes over the time without
-        bubbles, dimensionless. The first column is 1.
+        T of Algorithms 1 and 2: element [i, j] is the time with bubbles of level i + 1 on j nodes over the
+        time without bubbles, dimensionless. The first column is 1.
     is_measured : ndarray of bool, same shape
-        Which entries were measured; the others are interpolated.
+        Whether each entry was measured; the others are interpolated.
 
     Raises
     ------
@@ -182,22 +183,22 @@ class PropagationMatrix:
 
     @property
     def n_pressures(self) -> int:
-        """Number of levels, which begin at 1."""
+        """Number of levels; the first one is level 1."""
         return self.times.shape[0]
 
     @property
     def n_nodes(self) -> int:
-        """Nodes of the program, m."""
+        """Number of nodes of the program, m."""
         return self.times.shape[1] - 1
 
     @property
     def cost_frac(self) -> float:
-        """Fraction of the n m + 1 settings that was measured; the run without interference is one of them."""
+        """Measured fraction of the n m + 1 settings, one of which is the run without interference."""
         n_settings = self.n_pressures * self.n_nodes + 1
         return float((1 + self.is_measured[:, 1:].sum()) / n_settings)
 
     def at(self, level: float, n_disturbed: int) -> float:
-        """Slowdown at a level with `n_disturbed` nodes: linear between levels, constant above the last.
+        """Slowdown at a level on `n_disturbed` nodes, interpolated between levels, constant above the last.
 
         Raises `DataError` if `n_disturbed` is not in [0, `n_nodes`].
         """

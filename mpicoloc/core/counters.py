@@ -1,4 +1,4 @@
-"""Events that a rank can count over its whole run: names in Linux perf, types and numbers of the kernel.
+"""Events that a rank can count over its whole run: their names in perf, and the kernel's types and numbers.
 
 `config.c_table` generates the C core's table from this one. This module imports next to nothing, because
 `config` checks event names on every rank before the job starts.
@@ -14,7 +14,7 @@ else:
 
 
 class Event(NamedTuple):
-    """One event: name, type and number as C expressions of linux/perf_event.h, and meaning.
+    """One event: its name, its type and number as C expressions of linux/perf_event.h, and its meaning.
 
     `is_usual`: the event is counted by default and has a meaning. `is_hardware`: it needs a PMU and is a
     feature for slowdown models.
@@ -42,11 +42,11 @@ _CACHES = {
     "branch": ("BPU", ("load",)),
     "node": ("NODE", ("load", "store", "prefetch")),
 }
-"""perf's names of caches: the kernel's name, and the operations that perf counts."""
+"""For each cache, by its name in perf: the kernel's name, and the operations that perf counts."""
 
 
 def _of_cache(cache: str, operation: str, result: str, meaning: str = "") -> Event:
-    """A cache event; perf makes its name of cache, operation and result."""
+    """A cache event, whose name in perf consists of the cache, the operation and the result."""
     ending = "-misses" if result == "MISS" else "es" if operation == "prefetch" else "s"
     parts = _CACHES[cache][0], f"OP_{_OPERATIONS[operation]}", f"RESULT_{result}"
     config = " | ".join(f"PERF_COUNT_HW_CACHE_{part} << {8 * i}" for i, part in enumerate(parts))
@@ -85,8 +85,8 @@ EVENTS = (*_USUAL, *(event for event in _MORE if event.name not in {usual.name f
 MOST = 16
 """Most events that a rank can count (MC_N_PMU of mpicoloc.h)."""
 LEAST_THREADS_FRAC = 0.9
-"""Counts are used only if the counted threads have this fraction of the process's time, because threads
-created before MPI_Init are not counted."""
+"""Threads created before MPI_Init are not counted, so counts are used only if the counted threads have at
+least this fraction of the process's time."""
 
 NAMES = tuple(event.name for event in EVENTS)
 SOFTWARE = frozenset(event.name for event in EVENTS if not event.is_hardware)
@@ -107,5 +107,5 @@ def is_choice(text: str) -> bool:
 
 
 def c_rows() -> list[str]:
-    """Rows of the table for C, X(name, type, number, whether it is counted by default)."""
+    """Rows of the table for C: X(name, type, number, whether the event is counted by default)."""
     return [f'X("{e.name}", {e.type}, {e.config}, {int(e.is_usual)})' for e in EVENTS]

@@ -1,20 +1,20 @@
-"""Fat-trees (XGFT): notation, placement of ranks, names of nodes, links and ports; and a job's traffic.
+"""Fat-trees (XGFT): notation, placement of ranks, and numbers of nodes, links and ports; a job's traffic.
 
 Let ``M_l = m1 ... ml`` and ``W_l = w1 ... wl``. Below each node of level l are ``M_l`` hosts, which form a
 *subtree*. ``W_l`` nodes of level l are above the same hosts: the *copies* of the subtree's root.
 
-* Hosts h are 0 .. n_hosts - 1, those of one first-level switch consecutive. Their subtree is ``h // M_l``.
+* Hosts h are 0 .. n_hosts - 1; the hosts of a first-level switch are consecutive. The subtree of level l that
+  contains host h is ``h // M_l``.
 * Node x of level l is ``x = subtree * W_l + copy``, copy in 0 .. W_l - 1. For a host, the only copy is 0.
 * Up-ports of a node of level l are 0 .. w_(l+1) - 1. Port q leads to copy ``copy + W_l * q`` above.
-* Down-ports of a node of level l + 1 are 0 .. m_(l+1) - 1. Port c leads to its child subtree c.
-* Link k of level l is ``k = subtree * W_(l+1) + upper copy``, where the subtree is the lower one. Its lower
-  end is copy ``upper copy % W_l``, and its up-port ``upper copy // W_l``.
+* Down-ports of a node of level l + 1 are 0 .. m_(l+1) - 1. Port c leads to the node's child subtree c.
+* Link k of level l is ``k = subtree * W_(l+1) + upper copy``, where the subtree is that of the link's lower
+  end. The lower end is copy ``upper copy % W_l``; its up-port for the link is ``upper copy // W_l``.
 * Where one number covers all ports, a switch of level l has down-ports 0 .. m_l - 1, then up-ports m_l ..
-  m_l + w_(l+1) - 1. InfiniBand counts them from 1.
+  m_l + w_(l+1) - 1. InfiniBand counts these ports from 1.
 
-The copy that a message passes on the highest level determines all switches below: on level l the message
-passes copy ``path % W_l``, up and down. So one number, its *path* in 0 .. W_h - 1, determines the whole
-route.
+The number of the copy that a message passes on the highest level, its *path* in 0 .. W_h - 1, determines the
+whole route: on level l the message passes copy ``path % W_l``, both on its way up and on its way down.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from mpicoloc.core.profile import Array, Floats, Ints
 from mpicoloc.errors import DataError, UsageError
 
 Round = tuple[Array, Array, Array]
-"""Sources, destinations and bytes of some pairs of ranks; each pair at most once in a round."""
+"""Sources, destinations and bytes of some pairs of ranks. A round has each pair at most once."""
 
 
 class Rounds(Protocol):
-    """A job's traffic that can be read piece by piece: `Traffic`, `Exchange` and `TrafficSum`."""
+    """A job's traffic that can be read piece by piece, such as `Traffic`, `Exchange` and `TrafficSum`."""
 
     @property
     def n_ranks(self) -> int:
@@ -57,13 +57,13 @@ class Traffic:
     n_ranks : int
         Ranks of the job; sources and destinations are below it.
     src, dst : ndarray of int64
-        The pair; never the same rank, because messages of a rank to itself do not use the network.
+        The two ranks of the pair. They differ, because messages of a rank to itself do not use the network.
     n_bytes, n_messages : ndarray of int64 or float64
         Bytes and messages that `src` sends to `dst`.
 
     Notes
     -----
-    Build it with `Traffic.of`, which sorts pairs and adds up those that occur several times.
+    Build a `Traffic` with `Traffic.of`, which sorts the pairs and adds up repeated ones.
     """
 
     n_ranks: int
@@ -118,7 +118,7 @@ class Traffic:
     __rmul__ = __mul__
 
     def __len__(self) -> int:
-        """Pairs of ranks with traffic."""
+        """Number of pairs of ranks with traffic."""
         return len(self.src)
 
     def sent_bytes(self) -> Array:
@@ -130,13 +130,13 @@ class Traffic:
         return np.bincount(self.dst, weights=self.n_bytes, minlength=self.n_ranks)
 
     def matrix(self) -> Array:
-        """Bytes by source and destination, shape (n_ranks, n_ranks); for small jobs."""
+        """Bytes by source and destination, shape (n_ranks, n_ranks). Use it only for small jobs."""
         dense = np.zeros((self.n_ranks, self.n_ranks), dtype=self.n_bytes.dtype)
         dense[self.src, self.dst] = self.n_bytes
         return dense
 
     def renumbered(self, ranks: ArrayLike, n_ranks: int) -> Traffic:
-        """The same traffic with rank i as rank `ranks[i]` of a job of `n_ranks`."""
+        """The same traffic in a job of `n_ranks`, where rank i has the number `ranks[i]`."""
         names = np.asarray(ranks, dtype=np.int64)
         return Traffic.of(n_ranks, names[self.src], names[self.dst], self.n_bytes, self.n_messages)
 
@@ -147,16 +147,18 @@ class Traffic:
 
 @dataclass(frozen=True)
 class Exchange:
-    """Every member sends the same number of bytes to every other one: p(p-1) pairs that are not stored.
+    """Traffic in which every member sends the same number of bytes to every other one.
+
+    Its p(p-1) pairs are not stored.
 
     Parameters
     ----------
     n_ranks : int
         Ranks of the job.
     members : ndarray of int64
-        The p ranks that take part, each once.
+        The p ranks that take part, without repetition.
     n_bytes, n_messages : float
-        Bytes and messages from each member to each other one.
+        Bytes and messages that each member sends to each other member.
     """
 
     n_ranks: int
@@ -184,18 +186,18 @@ class Exchange:
 
 @dataclass(frozen=True)
 class TrafficSum:
-    """Several parts of one job's traffic, not added up."""
+    """Several parts of one job's traffic, which are kept apart."""
 
     n_ranks: int
     parts: tuple[Traffic | Exchange, ...]
 
     def rounds(self) -> Iterator[Round]:
-        """Yield the rounds of one part after the other."""
+        """Yield all rounds, part by part."""
         for part in self.parts:
             yield from part.rounds()
 
     def traffic(self) -> Traffic:
-        """The sum, in memory."""
+        """The sum of all parts, in memory."""
         parts = [part.traffic() if isinstance(part, Exchange) else part for part in self.parts]
         return total(self.n_ranks, parts)
 
@@ -239,7 +241,7 @@ class TimedMessages:
     src, dst : ndarray of int
         Ranks.
     start_s, end_s : ndarray of float
-        Time when the message is on its way, by one clock for all.
+        Begin and end of the time for which the message is on its way, by one clock for all messages.
     n_bytes : ndarray
 
     Raises
@@ -272,9 +274,9 @@ class TimedCalls:
         Traffic of all calls together.
     rank : ndarray of int
     start_s, end_s : ndarray of float
-        As in `TimedMessages`.
+        Begin and end of the call, by one clock for all calls.
     share : ndarray of float
-        Fraction of its rank's bytes in `traffic` that the call sent.
+        Fraction that the call sent of all bytes that its rank sends in `traffic`.
     """
 
     traffic: Rounds
@@ -285,7 +287,7 @@ class TimedCalls:
 
 
 Crossing = tuple[int, bool, NDArray[np.bool_], NDArray[Any]]
-"""Level; whether upwards; which messages pass a link of that level in that direction; their link numbers."""
+"""Level; whether upwards; which messages pass a link of this level in this direction; their link numbers."""
 
 
 class Levelled(Protocol):
@@ -313,11 +315,11 @@ class Levelled(Protocol):
 
     @property
     def leaf_hosts(self) -> int:
-        """Largest number of hosts of a first-level switch."""
+        """Largest number of hosts at one first-level switch."""
 
     @property
     def capacity_bps(self) -> tuple[float, ...]:
-        """Bytes/s of a link of each level in each direction; that of the slowest link if links differ."""
+        """Bytes/s of a link of each level, in each direction; that of the slowest link if links differ."""
 
     def n_links(self, level: int) -> int:
         """Links of a level."""
@@ -330,22 +332,22 @@ class Levelled(Protocol):
 
     @property
     def rank(self) -> Ints:
-        """Position of each node in an order in which all links lead up; hosts come first."""
+        """Position of each node in an order in which hosts come first and every link leads upwards."""
 
     def end_names(self, level: int, link: int) -> tuple[str, str]:
         """Names of the lower and the upper node of a link."""
 
     def set_divisor(self, node: int) -> int:
-        """Divisor of a node: it sends path p over link ``p // divisor % n`` of the n usable links."""
+        """Divisor with which a node routes: path p takes link ``p // divisor % n`` of its n usable links."""
 
     def subtree(self, level: int, hosts: Ints) -> Ints:
-        """Number of each host's subtree of a level; for level 1 that is its first-level switch."""
+        """Number of the subtree of a level that contains each host; on level 1, of its first-level switch."""
 
     def n_hosts_of(self, level: int, subtrees: Ints) -> int:
         """Number of hosts in these subtrees of a level."""
 
     def leaving_bps(self, level: int, subtrees: Ints) -> float:
-        """Bytes/s of the links that leave these subtrees of a level; a link counts once for each subtree."""
+        """Bytes/s of all links that leave these subtrees of a level. A link counts once for each subtree."""
 
     def climb(self, src: Ints, dst: Ints) -> Ints:
         """Levels that each message climbs: 0 within a host, 1 within a first-level switch, ... height."""
@@ -358,7 +360,7 @@ MAX_NODES = 2**31 - 1
 """Most hosts, switches or links of one level, so that their numbers fit 32 bits."""
 
 MAX_HEIGHT = 31
-"""Most levels of switches: a higher tree within `MAX_NODES` has a level with one child and one parent."""
+"""Most levels of switches. A higher tree within `MAX_NODES` has a level with one child and one parent."""
 
 Hosts = NDArray[np.int64]
 
@@ -432,19 +434,19 @@ class Topology:
         return sum(self.n_nodes(level) for level in range(1, self.height + 1))
 
     def n_nodes(self, level: int) -> int:
-        """Nodes of a level: hosts of level 0, switches of 1 to h."""
+        """Number of nodes of a level: of hosts for level 0, of switches for levels 1 to h."""
         return math.prod(self.w[:level]) * math.prod(self.m[level:])
 
     def n_links(self, level: int) -> int:
-        """Links that join level `level` to the one above, for 0 to h - 1."""
+        """Number of links that join level `level`, from 0 to h - 1, to the level above."""
         return self.n_nodes(level) * self.w[level]
 
     def subtree_hosts(self, level: int) -> int:
-        """Hosts below one node of a level."""
+        """Number of hosts below one node of a level."""
         return math.prod(self.m[:level])
 
     def subtree_roots(self, level: int) -> int:
-        """Nodes of a level above the same hosts."""
+        """Number of nodes of a level that are above the same hosts."""
         return math.prod(self.w[:level])
 
     def contention_ratio(self, level: int) -> float:
@@ -516,7 +518,7 @@ class Topology:
         # Numbers of nodes and links fit into 32 bits (`MAX_NODES`); 32-bit arithmetic is twice as fast.
         low, high, path = (array.astype(np.int32) for array in (src, dst, paths))
         for level in range(self.height):
-            leaves = low != high  # compares subtree numbers of this level
+            leaves = low != high  # whether the subtrees of this level differ
             if not leaves.any():
                 return
             roots, width = np.int32(self.subtree_roots(level + 1)), np.int32(self.m[level])
@@ -615,7 +617,8 @@ def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology
     notation : str
         Height, children m1..mh and parents w1..wh; case and blanks do not matter.
     capacity_bps : float or sequence of float
-        Bytes/s of one link in each direction: one number for all levels, or one each, hosts' links first.
+        Bytes/s of one link in each direction: one number for all levels, or one for each level, where the
+        links of hosts come first.
 
     Returns
     -------
@@ -645,7 +648,7 @@ def parse_xgft(notation: str, capacity_bps: float | Sequence[float]) -> Topology
 
 
 def is_notation(text: str) -> bool:
-    """Whether a text looks like a notation, valid or not, rather than a file name."""
+    """Whether a text looks like a notation (valid or not) rather than a file name."""
     return re.match(r"\s*XGFT\s*\(", text, re.IGNORECASE) is not None
 
 
@@ -713,7 +716,7 @@ def check_placement(topology: Levelled, placement: Placement) -> None:
     Raises
     ------
     DataError
-        If a host does not exist; the message names the first such rank.
+        If a host does not exist. The message names the first rank on such a host.
     """
     outside = np.flatnonzero(placement.hosts >= topology.n_hosts)
     if len(outside):

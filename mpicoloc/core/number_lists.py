@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 MAX_CPUS = 1 << 14
-"""Upper bound of processor numbers, larger than on any node."""
+"""Upper bound of processor numbers, larger than the number of processors of any node."""
 
 
 def format_cpus(numbers: Iterable[int]) -> str:
@@ -24,7 +24,7 @@ def format_cpus(numbers: Iterable[int]) -> str:
 
 
 def parse_cpus(text: str) -> frozenset[int]:
-    """The processors of a list; empty if the text is malformed, because it may be from an untrusted file.
+    """The processors of a list. A malformed text gives an empty set, as it may be from an untrusted file.
 
     >>> sorted(parse_cpus("0-2,8"))
     [0, 1, 2, 8]

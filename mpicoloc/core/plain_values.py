@@ -1,4 +1,4 @@
-"""Plain values for JSON, and dataclasses from plain values of a file or process, with checked types."""
+"""Conversion to plain values for JSON, and type-checked conversion of plain values to dataclasses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _KINDS: dict[str, tuple[type, ...]] = {"str": (str,), "int": (int,), "float": (f
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: dataclasses as objects, `Estimate` without its unit, NaN and infinities as None."""
+    """A value for JSON: dataclasses become objects, `Estimate` loses its unit, NaN and infinity are None."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         kept = names if not isinstance(value, Estimate) else [name for name in names if name != "unit"]
@@ -31,13 +31,13 @@ def plain(value: Any) -> Any:
 
 
 def plain_prediction(found: Estimate) -> dict[str, Any]:
-    """A predicted number for JSON; the ends are None if the uncertainty is unknown."""
+    """A predicted number for JSON. The ends of its interval are None if its uncertainty is unknown."""
     ends = {} if found.has_interval else {"low": None, "high": None}
     return {**plain(found), **ends}
 
 
 def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
-    """A dataclass from plain values, except for the fields in `given`; raises as `checked_value` does."""
+    """A dataclass from plain values and the fields in `given`. Raises the errors of `checked_value`."""
     for field in dataclasses.fields(kind):  # type: ignore[arg-type]
         if field.name in given:
             continue
@@ -49,9 +49,10 @@ def dataclass_from(kind: type[T], values: Mapping[str, Any], **given: Any) -> T:
 
 
 def checked_value(field: dataclasses.Field[Any], value: Any, where: Any) -> Any:
-    """The value, if it has the field's type; the message says `where` it is.
+    """Return the value if it has the field's type.
 
-    Raises `ValueError`, `OverflowError` if it has another type or is not finite.
+    Raises `ValueError`, `OverflowError` if it has another type or is not finite; the message says `where` the
+    value is.
     """
     kind = str(field.type).removesuffix(" | None")
     if not isinstance(value, _KINDS[kind]) or (isinstance(value, int | float) and not math.isfinite(value)):

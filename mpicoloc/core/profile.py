@@ -21,16 +21,16 @@ Array = NDArray[Any]
 
 Table = NDArray[np.void]
 
-# Copies of numbers in csrc/common/mpicoloc.h: `core` must not import the compiled contract.
-# tests/unit/core/test_contract_numbers.py compares both.
+# Copies of constants in csrc/common/mpicoloc.h, because `core` must not import the compiled contract.
+# tests/unit/core/test_contract_numbers.py compares them with the originals.
 PHASES = ("corun", "solo", "alone")
 """Names of MC_PHASE_*, in the order of their numbers."""
 VERDICTS = ("unknown", "valid", "moved", "late", "silent", "elsewhere", "bubbled", "partial")
 """Names of MC_VERDICT_*, in the order of their numbers."""
 UNIT_SITE = 0xFFF
-"""Call site of cycles that are units of work of the application (MC_UNIT_SITE)."""
+"""Call site of those cycles that are the application's units of work (MC_UNIT_SITE)."""
 BEFORE_WINDOWS = tuple(f"before_{i}" for i in range(1, 9))
-"""Windows of equal length in which places are counted; the last ends MC_QUIET_NS before the shutter."""
+"""Windows of equal length in which places are counted. The last one ends MC_QUIET_NS before the shutter."""
 COUNT_WINDOWS = (*BEFORE_WINDOWS, "during")
 """All windows in which places are counted, in the order of mc_count_row.n."""
 N_SHUTTER_GROUPS = 16
@@ -41,7 +41,7 @@ N_SIZE_CLASSES = 128
 
 @dataclass(frozen=True)
 class Column:
-    """One column: name, numpy type, unit, meaning. The meaning mentions NaN if cells may be NaN."""
+    """One column: name, numpy type, unit and meaning. The meaning mentions NaN if cells may be NaN."""
 
     name: str
     type: str
@@ -55,7 +55,7 @@ class Column:
 
 
 def _columns(text: str) -> tuple[Column, ...]:
-    """Columns from lines of text; a line with ``before_*`` stands for all windows before a shutter."""
+    """Columns from lines of text. A line with ``before_*`` stands for all windows before a shutter."""
     rows = (line.split(None, 3) for line in text.strip().splitlines())
     return tuple(
         Column(name.replace("before_*", when), type_, unit, meaning)
@@ -335,11 +335,11 @@ ADDED: Mapping[str, frozenset[str]] = {
     "shutters": frozenset({"present", "spared"}),
     "corunners": frozenset({"number", "slowdown", "slowdown_low", "slowdown_high"}),
 }
-"""Columns that older profiles lack; they read as 0, which means not known."""
+"""Columns that older profiles lack. They are read as 0, which means not known."""
 
 
 def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
-    """Build table `name` from its columns. Missing columns are filled with zeros; without any it is empty.
+    """Build table `name` from its columns. Missing columns are zeros; without any column the table is empty.
 
     Raises
     ------
@@ -361,7 +361,7 @@ def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
 
 
 def valid_shutters(shutters: Table) -> Table:
-    """The valid rows of table "shutters": every co-runner stood still."""
+    """The valid rows of table "shutters": those of shutters in which every co-runner stood still."""
     return shutters[shutters["verdict"] == VERDICTS.index("valid")]
 
 
@@ -402,11 +402,11 @@ class Estimate:
         The number and the ends of its interval, ``low <= value <= high``, all finite. Equal
         ends mean that there is no interval: the number is exact, or its uncertainty is unknown.
     n : int
-        Number of observations (shutters, cycles); 0 if it needs none.
+        Number of observations (shutters, cycles); 0 if the number needs none.
     unit : str
         "1" for a dimensionless number.
     method : str
-        How it was obtained, for example "burst-matched".
+        How the number was obtained, for example "burst-matched".
 
     Raises
     ------
@@ -440,16 +440,16 @@ class Estimate:
 
 
 SCHEMA_VERSION = 1
-"""From release 0.2.0 on it rises by one when a table, column or fact is removed or changed, or when one is
-added that is not in `ADDED`. Readers refuse other versions."""
+"""Version of the format. From release 0.2.0 on it rises by one when a table, column or fact is removed or
+changed, or when one is added that is not in `ADDED`. Readers refuse other versions."""
 
 
 @dataclass(frozen=True)
 class Job:
     """Facts of the job. `n_cores` is the number of its cores on all nodes together.
 
-    `user` is the user who ran it, and `batch_name` its name in the batch system. A scheduler knows both
-    before a job starts.
+    `user` is the user who ran the job, and `batch_name` the job's name in the batch system. A scheduler knows
+    both before a job starts.
     """
 
     id: str
@@ -467,7 +467,7 @@ class Job:
 
 @dataclass(frozen=True)
 class MpiSummary:
-    """Totals over all ranks; `time_frac` is the part of `rank_time_s` in MPI calls; None: not measured."""
+    """Totals over all ranks; None: not measured. `time_frac` is the part of `rank_time_s` in MPI calls."""
 
     n_calls: int | None = None
     sent_bytes: int | None = None
@@ -477,7 +477,7 @@ class MpiSummary:
 
 @dataclass(frozen=True)
 class MeterResult:
-    """One meter's measurement of the job's slowdown; `slowdown` is None where `reason` says why."""
+    """One meter's measurement of the job's slowdown. If `slowdown` is None, `reason` says why."""
 
     meter: str
     slowdown: Estimate | None = None
@@ -489,16 +489,21 @@ class Interference:
     """The cost of the co-runners to the job.
 
     `slowdown` is None if it could not be measured; `reason` then says why in one line. `alternatives` are the
-    results of the other estimators that ran, `meters` those of each meter that was tried. `overhead_frac` is
-    the part of the job's time lost to pauses for shutters of others, to counting and to bubbles.
-    `coverage_frac` is the part of its time that was measured; the rest is assumed to be slowed equally.
+    results of the other estimators that ran, and `meters` the results of all meters that were tried.
+
+    `overhead_frac` is the part of the job's time that is lost to pauses for shutters of others, to counting
+    and to bubbles. `coverage_frac` is the part of the job's time that was measured; the job is assumed to be
+    slowed equally in the rest.
+
     `cpu_s` (processor time), `run_delay_s` (time ready to run but without a processor) and
-    `involuntary_switches` (times that the processor was taken) are sums over the ranks, whatever process took
-    the processor. `foreign_delay_frac` is the mean part of the job's shutters in which the rank that waited
-    most had no processor although all co-runners stood still, with the ends of its 95 % interval; None: not
-    known. `bubble_score` is the level of the bubble that slows others as the job does; `bubble_slowdown` is
-    the job's slowdown beside a bubble of level 8. Both are from shutters with bubbles, with the ends of their
-    95 % intervals.
+    `involuntary_switches` (number of times that the processor was taken) are sums over the ranks, and do not
+    depend on which process took the processor. `foreign_delay_frac` (None: not known) is a mean over the
+    job's shutters: the part of the shutter in which the rank that waited most had no processor although all
+    co-runners stood still.
+
+    `bubble_score` is the level of the bubble that slows others as much as the job does; `bubble_slowdown` is
+    the job's slowdown beside a bubble of level 8. Both come from shutters with bubbles. Like
+    `foreign_delay_frac`, they have the ends of their 95 % intervals beside them.
     """
 
     slowdown: Estimate | None = None
@@ -528,7 +533,7 @@ class Interference:
 
 @dataclass(frozen=True)
 class Price:
-    """Price in service units (SU); the interval of the fair price follows that of the slowdown."""
+    """Price in service units (SU). The interval of the fair price follows from that of the slowdown."""
 
     rate_su: float
     runtime_su: float
@@ -543,8 +548,8 @@ class Price:
 class NetworkLevel:
     """One job's load on one level of a fat-tree: L0 is traffic out of hosts, L1 out of first-level switches.
 
-    `available_bps` and `utilisation_frac` are 0 on a level that the job's allocation does not reach, and
-    `injection_bps` and `utilisation_frac` None where the job's duration is unknown.
+    On a level that the job's allocation does not reach, `available_bps` and `utilisation_frac` are 0. If the
+    job's duration is unknown, `injection_bps` and `utilisation_frac` are None.
     """
 
     level: int
@@ -559,7 +564,8 @@ class Network:
     """The job's load on the network, if the topology was known.
 
     `traffic` says which messages the numbers include. `levels` has `n_levels` rows. Rates are bytes divided
-    by `duration_s`, see `Profile.time_alone_s`; None in older files, which divided by the wall time.
+    by `duration_s` (see `Profile.time_alone_s`). In older files, `duration_s` is None, because their rates
+    were divided by the wall time.
     """
 
     topology: str
@@ -578,7 +584,7 @@ class OnDemand(Mapping[str, Table]):
     load : callable
         Returns the table with a given name of `COLUMNS`.
     loaded : mapping
-        Tables that are loaded already.
+        Tables that have already been loaded.
     """
 
     def __init__(self, load: Callable[[str], Table], loaded: Mapping[str, Table]) -> None:
@@ -601,7 +607,7 @@ class OnDemand(Mapping[str, Table]):
 
 @dataclass(frozen=True)
 class Profile:
-    """One job. `tables` has every table of `COLUMNS`, read-only; a missing one becomes empty.
+    """The profile of one job. `tables` has every table of `COLUMNS`, read-only; missing ones become empty.
 
     Raises
     ------
@@ -634,7 +640,7 @@ class Profile:
 
     @property
     def time_alone_s(self) -> float:
-        """T_base, s: wall time over slowdown; the wall time if the slowdown is not known."""
+        """T_base, s: the wall time divided by the slowdown, or the wall time if the slowdown is not known."""
         slowdown = self.interference.slowdown
         return self.job.wall_s / (max(slowdown.value, 1.0) if slowdown is not None else 1.0)
 

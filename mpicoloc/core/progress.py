@@ -1,8 +1,8 @@
 """Progress of long work, reported to a watcher such as bars on a terminal.
 
-A long-running function reports with `stage` or `steps`. The functions that it calls report finished work with
-`count`, without knowing the stage. None of them knows how progress is shown. Without a watcher a report costs
-next to nothing.
+A long-running function reports its progress with `stage` or `steps`. The functions that it calls report
+finished work with `count`, without knowing the stage. No function knows how progress is shown. Without a
+watcher a report costs next to nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Watcher(Protocol):
     """Receiver of progress. Stages may be nested; `begin` returns the number that identifies a stage."""
 
     def begin(self, what: str, total: float | None, unit: str) -> int:
-        """A stage begins, of `total` units if that is known; returns its number."""
+        """A stage begins. It has `total` units; None: not known. Returns the number of the stage."""
 
     def advance(self, stage: int, n: float) -> None:
         """`n` more units of a stage are done."""
@@ -36,7 +36,7 @@ _watcher: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 @contextlib.contextmanager
 def watched(watcher: Watcher | None) -> Iterator[None]:
-    """Report the work inside the block to `watcher`; None: do not report."""
+    """Report the work inside the block to `watcher`. If `watcher` is None, report to nobody."""
     before = _watcher.set(watcher)
     try:
         yield
@@ -48,7 +48,7 @@ def watched(watcher: Watcher | None) -> Iterator[None]:
 def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Callable[[float], None]]:
     """One stage of long work.
 
-    Result: a function to call with the number of units done since its last call.
+    Yields a function to call with the number of units that were done since its last call.
     """
     watcher = _watcher.get()
     if watcher is None:
@@ -62,7 +62,7 @@ def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Cal
 
 
 def steps(items: Iterable[T], what: str, total: float | None = None, unit: str = "") -> Iterator[T]:
-    """Yield items, each one unit of a `stage` with these parameters; `total` is for items without length."""
+    """Yield items, each as a unit of a `stage` with these parameters. Items without length need `total`."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with stage(what, total, unit) as advance:

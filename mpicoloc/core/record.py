@@ -1,6 +1,6 @@
-"""A replacement for `typing.NamedTuple` that does not import `typing`, which would cost every rank 10 ms.
+"""A replacement for `typing.NamedTuple` without the import of `typing`, which would cost every rank 10 ms.
 
-Type checkers see the original:
+A module imports it in this way, so that type checkers see the original:
 
     TYPE_CHECKING = False
     if TYPE_CHECKING:
@@ -15,7 +15,7 @@ from operator import itemgetter
 
 
 class NamedTuple(tuple):
-    """Base class of immutable records, whose fields are the annotations of the subclass, in order."""
+    """Base class of immutable records. The annotations of a subclass are its fields, in that order."""
 
     __slots__ = ()
     _fields: tuple[str, ...] = ()

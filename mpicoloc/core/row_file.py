@@ -17,12 +17,12 @@ MAX_BYTES = 1 << 30
 _CLOSE = 0.65
 """Least `difflib` ratio at which an unknown column is taken for a misspelt one."""
 MOST_SLOWDOWN = 20.0
-"""A larger value without an interval is refused, because it may be a percentage."""
+"""A larger slowdown than this is refused if it has no interval, because it may be a percentage."""
 _PLAIN_DEGRADATION = 0.9
 """If all values of a file are below 1 and one is below this, they are degradations, not slowdowns near 1."""
 _LEAST_PERCENT, _PLAIN_PERCENT = 2.0, 10.0
-"""Values of a file are percentages if all reach the first number, one reaches the second, and none has an
-interval."""
+"""Values of a file are taken for percentages if all are at least the first number, one is at least the
+second, and none has an interval."""
 
 
 def number_of(path: str, i: int, name: str, told: object) -> float:
@@ -44,14 +44,14 @@ def number_of(path: str, i: int, name: str, told: object) -> float:
 
 
 Cell: TypeAlias = tuple[int, str, float, float, float]
-"""Row, column, slowdown, and the ends of its interval, or NaN."""
+"""Row, column, slowdown, and both ends of its interval (NaN: none)."""
 
 
 def check_slowdowns(path: str, cells: Sequence[Cell], *, has_intervals: bool = True) -> None:
     """Raise `DataError` if the slowdowns of a file are degradations or percentages.
 
     `has_intervals`: files of this kind have columns for the ends of intervals. Files of other kinds hold
-    means of few measurements, which may all be below 1 through noise.
+    means of few measurements, and noise may put all of these below 1.
     """
     values = [value for _, _, value, _, _ in cells if not math.isnan(value)]
     are_degradations = has_intervals and max(values, default=1.0) < 1 and min(values) < _PLAIN_DEGRADATION
@@ -83,7 +83,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
         kind = "JSON" if path.endswith(".json") else "CSV"
         raise DataError(f"{path} is not {kind}: {error}") from None
     columns = list(rows[0]) if rows else []
-    # Names with digits belong to a series of columns, like level_2_low, and resemble each other.
+    # Skip names with digits: like level_2_low, they belong to a series of names that are all similar.
     for name in (one for one in columns if isinstance(one, str) and one not in known):
         if any(letter.isdigit() for letter in name):
             continue
@@ -101,7 +101,7 @@ def table_rows(path: str, key: str, known: set[str], needed: set[str]) -> Sequen
 
 
 def _csv_rows(file: TextIO) -> list[dict[str, str]]:
-    """Rows of a CSV file. Where commas are decimal, spreadsheets separate columns by semicolons or tabs."""
+    """Rows of a CSV file. Spreadsheets separate columns by semicolons or tabs where commas are decimal."""
     header = file.readline()
     separator = next((one for one in ",;\t" if one in header), ",")
     return list(csv.DictReader(itertools.chain((header,), file), delimiter=separator))

@@ -1,4 +1,4 @@
-"""The slowdown of one job beside others: jobs as models see them, training data, the protocol of models."""
+"""The slowdown of a job beside others: jobs as models see them, training data, and the protocol of models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_interpreter(word: str) -> bool:
 
 
 def kind_of(program: str, n_ranks: int) -> str:
-    """Program and size as text, the same for all users and machines."""
+    """Program and size as text, which is the same for all users and machines."""
     return f"{program} x{n_ranks}"
 
 
@@ -50,7 +50,7 @@ class JobFeatures:
     id : str
         Number of the job in the queue, or its name.
     program : str
-        Name of its program. Jobs of one program count as one application when a model is evaluated.
+        Name of the job's program. Jobs of one program count as one application when a model is evaluated.
     runtime_s : float
         Run time without co-runners, above 0, s.
     n_cores, n_ranks : int
@@ -88,12 +88,12 @@ class JobFeatures:
 
     @property
     def kind(self) -> str:
-        """Program and size: jobs of one kind are assumed to behave alike."""
+        """Program and size. Jobs of one kind are assumed to behave alike."""
         return kind_of(self.program, self.n_ranks)
 
 
 _MEMORY_MARGIN = 0.05
-"""Relative difference in memory that equal nodes may have: the kernel reserves a varying part."""
+"""Largest relative difference in memory between equal nodes: the part that the kernel reserves varies."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ class Machine:
 def machine_of(profile: Profile) -> Machine | None:
     """The machine of a profile's first node, with the processor models of all nodes.
 
-    None if the profile lacks these facts, as profiles of earlier versions do.
+    The result is None if the profile lacks these facts, as profiles of earlier versions do.
     """
     nodes = profile.tables["nodes"]
     if not len(nodes) or not nodes["cpu_model"][0]:
@@ -131,7 +131,7 @@ def machine_of(profile: Profile) -> Machine | None:
 
 
 def machine_from_values(values: Any) -> Machine | None:
-    """A machine from plain values, as `dataclasses.asdict` makes them; None: not known.
+    """A machine from the plain values that `dataclasses.asdict` makes of it; None: not known.
 
     Raises `TypeError`, `ValueError`, `KeyError` if they do not describe a machine.
     """
@@ -140,7 +140,7 @@ def machine_from_values(values: Any) -> Machine | None:
 
 @dataclass(frozen=True)
 class Moments:
-    """Number, mean, least and largest of some values, and the sum of their squared deviations (`squares`)."""
+    """Number, mean, minimum and maximum of some values, and sum of their squared deviations (`squares`)."""
 
     n: int
     mean: float
@@ -166,7 +166,7 @@ class Moments:
 
 
 def moments(values: ArrayLike) -> Moments | None:
-    """Moments of the finite values; None if there is none."""
+    """Moments of those values that are finite; None if no value is."""
     known = np.atleast_1d(np.asarray(values, float))
     known = known[np.isfinite(known)]
     if not len(known):
@@ -179,11 +179,11 @@ def moments(values: ArrayLike) -> Moments | None:
 class Run:
     """One run of a job.
 
-    `co_runners` has the id of each other job on its nodes and the time that both were there, s. `slowdown_by`
-    has the slowdown of the whole run by each co-runner whose effect could be separated. `seen` has the
-    quantities (`pairing.features`) that were measured. `was_alone`: it certainly had no co-runner for nearly
-    all of the time. `owner` is the user id of the profile's file. `cpus` has, for each known node, the
-    processors on which the job could run there (`core.number_lists`).
+    `co_runners` has the id of each other job on the run's nodes, and the time for which both were there, s.
+    `slowdown_by` has the slowdown of the whole run by each co-runner whose effect could be separated. `seen`
+    has the quantities (`pairing.features`) that were measured. `was_alone`: for nearly all of the time, the
+    run certainly had no co-runner. `owner` is the user id of the owner of the profile's file. `cpus` has, for
+    each known node, the processors on which the job could run there (`core.number_lists`).
     """
 
     id: str
@@ -207,7 +207,7 @@ class Run:
 
     @property
     def kind(self) -> tuple[str, int, int]:
-        """Command and size; runs that agree in both are assumed to behave alike."""
+        """Command and size. Runs with the same command and size are assumed to behave alike."""
         return self.command, self.n_ranks, self.n_nodes
 
 
@@ -246,16 +246,16 @@ ROW_COLUMNS = (
 )
 ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
 LAYOUTS = ("", "apart", "same")
-"""Processors of the two jobs: unknown, separate, or shared."""
+"""Whether the two jobs share processors: unknown, separate processors, or shared ones."""
 HALF_WEIGHT_ERROR = 0.05
-"""Standard error of a slowdown at which its row has half the weight."""
+"""A row whose slowdown has this standard error has half the weight of an exact one."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One measured slowdown of job `target` beside job `co_runner`.
 
-    `key` is `key_of` the measurement; `layout` is one of `LAYOUTS`.
+    `key` is the measurement's `key_of`; `layout` is one of `LAYOUTS`.
     """
 
     target: JobFeatures
@@ -279,8 +279,8 @@ class TrainingSet:
     machine : Machine or None
         Machine on which all rows were measured; None: not known.
     layout : str
-        One of `LAYOUTS`. No feature describes the layout, yet jobs that do not slow each other on separate
-        processors take twice as long on shared ones.
+        One of `LAYOUTS`. It is kept here because no feature describes it, although jobs that do not slow each
+        other on separate processors take twice as long on shared ones.
 
     Raises
     ------
@@ -316,12 +316,12 @@ class TrainingSet:
 
 
 def key_of(*facts: str | float) -> str:
-    """Short text that identifies a measurement by facts that stay the same when files are copied."""
+    """Short text that identifies a measurement, made from facts that do not change when files are copied."""
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
 def weight_of(slowdown: Estimate) -> float:
-    """Weight of a row, at most 1; it falls as the interval of the slowdown gets wider."""
+    """Weight of a row, at most 1. The wider the interval of the slowdown, the smaller the weight."""
     standard_error = (slowdown.high - slowdown.low) / (2 * 1.96)
     return HALF_WEIGHT_ERROR**2 / (HALF_WEIGHT_ERROR**2 + standard_error**2)
 
@@ -354,10 +354,11 @@ def _identity(job: JobFeatures) -> tuple[str | float, ...]:
 def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
     """All rows of several sets, each measurement once, and the jobs that they name.
 
-    A continued campaign has several rows of one measurement. The row with most observations counts, and among
-    equal ones the last, because more may be known of its jobs.
+    A campaign that was continued has several rows of one measurement. Of these rows, the one with most
+    observations counts; among equal ones, the last, because more may be known of its jobs.
 
-    Raises `DataError` if the sets are of different machines or layouts; unknown ones match all.
+    Raises `DataError` if the sets are of different machines or layouts. An unknown machine or layout matches
+    all others.
     """
     sets = list(sets)
     machines = [member.machine for member in sets if member.machine is not None]
@@ -389,7 +390,7 @@ def merged(sets: Iterable[TrainingSet]) -> TrainingSet:
 
 
 def _keys(training: TrainingSet) -> list[bytes]:
-    """Keys of the rows. Files of earlier versions have none: their rows with equal numbers get one key."""
+    """Keys of the rows. Files of earlier versions have no keys: their rows with equal numbers get one key."""
     keys: list[bytes] = training.rows["key"].tolist()
     if all(keys):
         return keys
@@ -417,7 +418,7 @@ def _drop_unused_jobs(
 
 
 LEAST_SLOWDOWN = 0.5
-"""A smaller number must be another quantity, such as a degradation."""
+"""A number below this is no slowdown, but must be another quantity, such as a degradation."""
 
 
 class SlowdownModel(Protocol):
@@ -426,13 +427,13 @@ class SlowdownModel(Protocol):
     def predict(self, target: JobFeatures, co_runners: Sequence[JobFeatures]) -> Estimate:
         """Slowdown of `target` while all `co_runners` share its nodes, with 95 % interval.
 
-        Value and ends of the interval are at least 1, and exactly 1 without co-runners.
+        The value and both ends of the interval are at least 1; without co-runners they are exactly 1.
         """
 
 
 @runtime_checkable
 class BatchModel(Protocol):
-    """A model that predicts many pairs at once faster than one by one."""
+    """A model that predicts many pairs at once, which is faster than one by one."""
 
     def predict_pairs(self, jobs: Sequence[JobFeatures]) -> PairSlowdowns:
         """Slowdowns of all ordered pairs of `jobs`, equal to those that `predict` returns one by one."""
@@ -445,8 +446,8 @@ class PairSlowdowns:
     Parameters
     ----------
     value, low, high : ndarray, shape (n, n)
-        At [i, j] the slowdown of job i beside job j, dimensionless, >= 1; low and high are the ends of the
-        95 % interval. The diagonal has the slowdown beside an identical job. Read-only.
+        Element [i, j] of `value` is the slowdown of job i beside job j, dimensionless, >= 1; `low` and `high`
+        are the ends of its 95 % interval. The diagonal has the slowdown beside an identical job. Read-only.
 
     Raises
     ------
@@ -465,7 +466,7 @@ class PairSlowdowns:
             if array.shape != (n, n):
                 raise DataError(f"slowdowns of pairs: {name} must have shape {(n, n)}, got {array.shape}")
             array.flags.writeable = False
-        # Negated, so that NaN fails too: with NaN all comparisons are false.
+        # The condition is negated, so that NaN fails too: with NaN all comparisons are false.
         if not ((self.low >= 1) & (self.low <= self.value) & (self.value <= self.high)).all():
             raise DataError("slowdowns of pairs: need 1 <= low <= value <= high everywhere")
 
@@ -511,12 +512,13 @@ def together(parts: Sequence[Estimate], method: str) -> Estimate:
     Returns
     -------
     Estimate
-        1 + sum of (slowdown - 1): the losses to all co-runners add up; likewise the ends of the interval.
+        1 + sum of (slowdown - 1), because the losses to all co-runners are added up. The ends of the interval
+        are computed in the same way.
 
     Notes
     -----
-    Exact if one co-runner suffices to saturate a shared resource; too small if only all of them together
-    saturate it.
+    The result is exact if a single co-runner suffices to saturate a shared resource. It is too small if only
+    all co-runners together saturate the resource.
     """
     if not parts:
         return alone(method)
@@ -535,7 +537,7 @@ class MeasuredTable:
         Slowdowns by the kinds (`JobFeatures.kind`) of target and co-runner. Values below 1 count as 1: a job
         does not run faster beside another (section 3.2 of Zacarias et al. 2021).
     otherwise : SlowdownModel, optional
-        Predicts pairs that were not measured.
+        Model that predicts pairs that were not measured.
     """
 
     def __init__(
@@ -570,7 +572,7 @@ class MeasuredTable:
 def measured_programs(
     pairs: Mapping[tuple[str, str], tuple[float, float, float]], programs: Iterable[str]
 ) -> tuple[MeasuredTable, dict[str, JobFeatures]]:
-    """A table by program name for jobs of any size, and for each program a job with which to query it."""
+    """A table by program name, for jobs of any size; and for each program, a job with which to query it."""
     jobs = {name: JobFeatures(name, name, 1.0, 1, 1) for name in dict.fromkeys(programs)}
     known = {
         (jobs[one].kind, jobs[other].kind): Estimate(

@@ -21,13 +21,13 @@ def usu_of_text(text: str, source: str) -> int:
     Raises
     ------
     UsageError
-        If it is not a number, below 0, too large, or finer than a micro-SU.
+        If the text is not a number, or the amount is below 0, too large, or not a whole number of micro-SU.
     """
     try:
         amount = Decimal(text)
     except ArithmeticError:
         raise UsageError(f"{source} must be a number of service units, got {text!r}") from None
-    # Compare before scaling: comparing is exact, while scaling rounds and fails for extreme exponents.
+    # Compare before scaling, because comparing is exact, but scaling rounds and fails for extreme exponents.
     if not amount.is_finite() or not 0 <= amount <= MAX_USU // 10**PLACES:
         raise UsageError(f"{source} must be in [0, {MAX_USU // 10**PLACES}] SU, got {text}")
     rounded = amount.quantize(Decimal(1).scaleb(-PLACES))
@@ -42,7 +42,7 @@ def usu_of_su(amount_su: float) -> int:
     Raises
     ------
     DataError
-        If it is not a number, below 0 or too large.
+        If the price is not a number, is below 0 or is too large.
     """
     if not (math.isfinite(amount_su) and 0 <= amount_su <= MAX_USU / 10**PLACES):
         raise DataError(f"a price must be in [0, {MAX_USU // 10**PLACES}] SU, got {amount_su}")
@@ -71,7 +71,10 @@ _MORE_DIGITS = 4
 
 
 def ends(low: float, high: float, form: str = ".3f") -> str:
-    """Both ends of an interval, with up to `_MORE_DIGITS` more digits to make them differ; else empty."""
+    """The ends of an interval as text, with up to `_MORE_DIGITS` more digits if they would look equal.
+
+    The text is empty if the ends look equal even with these digits.
+    """
     n_digits, kind = int(form[1:-1]), form[-1]
     for n in range(n_digits, n_digits + _MORE_DIGITS + 1):
         first, last = (format(end, f".{n}{kind}") for end in (low, high))
@@ -81,7 +84,7 @@ def ends(low: float, high: float, form: str = ".3f") -> str:
 
 
 def seconds(value_s: float) -> str:
-    """A time as text, in the unit that reads best."""
+    """A time as text, in a unit that suits its size."""
     if not math.isfinite(value_s):
         return "-"
     for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
@@ -104,7 +107,7 @@ def slurm_seconds(text: str) -> float | None:
 
 
 def amount(n_bytes: float | int | np.integer | None) -> str:
-    """Bytes as text, in the binary unit that reads best."""
+    """Bytes as text, in a binary unit that suits their number."""
     if n_bytes is None:
         return "-"
     value, i_unit = _scaled(float(n_bytes), 1024, len(_BYTES))
@@ -112,7 +115,7 @@ def amount(n_bytes: float | int | np.integer | None) -> str:
 
 
 def rate(value_bps: float | None) -> str:
-    """Bytes per second as text, in the binary unit that reads best."""
+    """Bytes per second as text, in a binary unit that suits their number."""
     return "unknown" if value_bps is None else f"{amount(value_bps)}/s"
 
 
@@ -123,7 +126,7 @@ def link_rate(capacity_bps: float) -> str:
 
 
 def byte_unit(most: float) -> tuple[float, str]:
-    """Size in bytes and name of the unit that suits numbers of bytes up to `most`."""
+    """The unit that suits numbers of bytes up to `most`: its size in bytes, and its name."""
     _, i_unit = _scaled(most, 1024, len(_BYTES))
     return 1024.0**i_unit, _BYTES[i_unit]
 
