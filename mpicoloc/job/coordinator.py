@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 IDLE_S = 3.0
 """The child ends after this time without a request."""
 ANSWER_S = 10.0
-"""Longest wait for the child's answer; then the coordinator does the work itself, as the ranks wait."""
+"""Longest wait for the child's answer; after that the coordinator does the work, because the ranks wait."""
 COMMAND_NAME = "mpicoloc-writer"
 """Name of the child for `ps -o comm` and /proc."""
 
@@ -53,8 +53,8 @@ class WarmWriter:
     in longer jobs it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the
     work itself.
 
-    `work` are the functions that the child can run: `marshal` must support their arguments and results, and
-    it must be harmless to run them twice. `load` loads their libraries; the child calls it at once.
+    `work` lists the functions that the child can run. `marshal` must support their arguments and results, and
+    running them twice must be harmless. `load` loads their libraries; the child calls `load` at once.
     """
 
     def __init__(self, work: Iterable[Work], load: Callable[[], object]) -> None:
@@ -175,7 +175,7 @@ class Membership:
         if self._is_announced("session"):
             self._join_session()
         else:
-            self._join_world()  # the choice even if no file could be created: most applications use MPI_Init
+            self._join_world()  # also if no file could be created: most applications use MPI_Init
 
     def look(self) -> None:
         """Join MPI_COMM_WORLD if the application, which began with a session, now calls MPI_Init.
@@ -296,15 +296,15 @@ class Ranks:
 STEP_NS = 25_000_000
 """Longest sleep of the agent, and hence the largest delay before it notices the job's end."""
 STEP_MIN_NS, STEP_PART = 2_000_000, 16
-"""Least sleep, ns. A sleep lasts at most the job's age / STEP_PART, because a short job must not wait long
-for this process."""
+"""Shortest sleep, ns, and divisor for the longest: a sleep lasts at most the job's age / STEP_PART, so that a
+short job does not wait long for this process."""
 TRACE_WITHIN_S = 5.0
 """Longest wait for the trace while the agent that writes it makes no progress."""
 N_STEPS = 20
 """Number of steps between two checks for signals and for messages of the other nodes."""
 N_STEPS_IF_ASKED = 2
-"""The same while others may wait for this process: the application, which has a session and may still call
-MPI_Init, or the coordinators of other nodes."""
+"""Used instead of `N_STEPS` while others may be waiting for this process: an application that has a session
+and may still call MPI_Init, or the coordinators of other nodes."""
 SEGMENTS_WITHIN_S = 5.0
 """Ranks that have no segment this long after MPI_Init have switched mpicoloc off."""
 RESTORED_WITHIN_S = 1.0
@@ -314,7 +314,7 @@ ALL_WITHIN_S = 5.0
 
 
 class _Stopped(BaseException):
-    """The job is being ended by the launcher (SIGTERM) or by this process, which exits with the code."""
+    """Raised if the launcher (SIGTERM) or this process ends the job; the argument is the exit code."""
 
 
 class Watcher:
@@ -379,7 +379,7 @@ def _remove_marks(key: str) -> None:
 
 
 def _tell_reason(why: str) -> None:
-    """Print why there is no profile, and delete the marker file, so that `mpicoloc run` does not."""
+    """Print why there is no profile; delete the marker file, so that `mpicoloc run` prints no other reason."""
     print_to_stderr(why)
     with contextlib.suppress(OSError):
         os.unlink(os.environ.get(config.REASON_ENV, ""))
@@ -540,7 +540,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> node_agent.Agent | Wat
 
 
 def _wait_for_segments(key: str) -> str | None:
-    """The job's id, from the first segment on this node. None: there is none, and a rank said why."""
+    """The job's id, from the first segment on this node; None if there is none and a rank has said why."""
     started_s = time.monotonic()
     while time.monotonic() < started_s + SEGMENTS_WITHIN_S and not init_barrier.any_is_off(key):
         for head in contract.segment_heads(key):

@@ -32,7 +32,7 @@ from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
-"""Time between two checks that a process that will remove the job's files is still alive, s."""
+"""Time, s, between two checks that some process is still alive that will remove the job's files."""
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
@@ -301,8 +301,8 @@ def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
 def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
     """Check before the job runs that its topology can be read.
 
-    A topology that cannot be read is an error if given by flag; if it comes from the site's environment, a
-    note says so.
+    If it cannot be read, this is an error if the topology was given by a flag; if it comes from the site's
+    environment, a note says so.
     """
     if config.get("network.topology", env) is None:
         return

@@ -114,7 +114,7 @@ _UNSHARED = {
     "partitioned communication": (b"mpi_psend_init", b"mpi_precv_init"),
     "sessions": (b"mpi_session_init",),
 }
-"""Features for which Open MPI 5 and 6 use a copy of the real world, each with the functions that start it.
+"""Features for which Open MPI 5 and 6 use a copy of the real world, with the functions that start each.
 Names are in lower case, so that they also match Fortran's."""
 
 
@@ -213,10 +213,10 @@ def _words_of_text(text: str) -> list[str]:
 
 
 def script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """The beginning of the script that the first program among these words is or runs; empty if there is
-    none.
+    """The beginning of a script: the first program among these words, or the script that this program runs.
 
-    No other file is opened, because it may be a pipe or input that the application will read.
+    Empty if there is no script. No other file is opened, because another file may be a pipe, or input that
+    the application will read.
     """
     for i, path in _programs(words, env):
         if base_name(path) in SHELLS:
@@ -336,7 +336,7 @@ def _refuse(file: str, program: str) -> None:
 
 
 def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
-    """The MPI that an interpreter will load: the first of the launcher's family where mpi4py looks."""
+    """The MPI that an interpreter will load: the first that mpi4py finds of the launcher's family."""
     extension = _mpi4py_extension(program)
     linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
     if linked is not None and family in (None, linked.abi):

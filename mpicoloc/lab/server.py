@@ -155,7 +155,7 @@ def _ports_to_hosts(tree: Topology, level: int, number: int) -> list[str]:
 
 
 def shaping(tree: Topology, interfaces: Sequence[tuple[str, int]]) -> str:
-    """Input of ``tc -batch`` in a node, which limits its sending to the speed of each cable's level."""
+    """Input of ``tc -batch`` that limits a node's sending on each cable to the speed of the cable's level."""
     lines = []
     for name, level in interfaces:
         rate_bps = tree.capacity_bps[level]
