@@ -90,7 +90,7 @@ class Record:
         self._place = -1
 
     def begin(self, i_round: int) -> None:
-        """Record that this process has ended all earlier rounds, and wait until the node's other ranks have."""
+        """Record that this process has ended all earlier rounds, and wait until all processes here have."""
         how_len = contract.MC_HOW_LEN
         line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
         with contextlib.suppress(OSError):
@@ -141,7 +141,7 @@ def end_all(key: str, n_ranks: int, announcement: str) -> None:
 
 
 def any_at_wrap() -> bool:
-    """Whether a rank is not yet the application. Ranks of other jobs count, too, which only delays the end."""
+    """Whether a rank is not yet the application; ranks of other jobs count, which only delays the end."""
     python = _executable("self")
     # Comparing executables excludes the launcher, whose arguments contain the same words.
     return any(

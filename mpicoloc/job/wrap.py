@@ -380,7 +380,7 @@ def become(chosen: Plan) -> NoReturn:
 
 
 def restore_signals() -> None:
-    """Restore the default action of signals that Python ignores: an executed program would ignore them, too."""
+    """Restore the default action of signals that Python ignores; otherwise they stay ignored after exec."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 

@@ -32,7 +32,7 @@ MAX_PLACES = 8
 def near_frac(rows: Table) -> Floats:
     """Part of the job's time outside MPI that is near counted places, by shutter and window.
 
-    Each window gets one more sample, half of it near them, because a window may have no samples. A shutter
+    Each window gets one more sample, half of it near the places: a window may have no samples. A shutter
     without samples gets the mean of the others, or 1 if no shutter has samples.
     """
     n_all, n_near = (
@@ -106,15 +106,15 @@ RIDGE = 3e-3
 """Added to the variance of each place's pace, whose mean is 1, so that a fit to few windows does not give
 all weight to one place."""
 N_ROUNDS = 5
-"""Number of iterations: the speed in shutters and the weights depend on each other."""
+"""Number of iterations, because the speed in shutters and the weights depend on each other."""
 N_FAR_ROUNDS = 3
-"""Number of iterations: the speed in shutters and the far time per pass depend on each other."""
+"""Number of iterations, because the speed in shutters and the far time per pass depend on each other."""
 MAX_SPEED = 10.0
 """Bound on the ratio of the speed in shutters to that before them, and on its inverse, in far-time fits."""
 MIN_WATCHED_FRAC = 0.3
 """A shutter is left out if the places counted there have less than this total weight."""
 MIN_TIME_FRAC = 0.1
-"""Least part of a window that remains when the time that counting took is subtracted."""
+"""At least this part of a window is kept when the time that counting took is subtracted."""
 MIN_NEAR_FRAC = 0.25
 """The pace of a window is ignored if a smaller part of the window is near counted places: the rest of the
 code may pass them unseen by samples."""
@@ -206,7 +206,7 @@ def _speed(counts: Counts) -> float:
 
 
 def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
-    """Mean time per pass of each place, its unit of work, and the weight of the place."""
+    """Mean time per pass of each place, which is the place's unit of work, and the weight of each place."""
     watched_ns = counts.time_ns.sum(axis=1) @ counts.is_watched
     rate = over(counts.passes.sum(axis=(0, 1)), watched_ns)
     seen = rate > 0
@@ -371,8 +371,8 @@ def crowded(rows: Table) -> Flags:
     """Whether threads of the job waited for processors in each shutter, on any of its nodes.
 
     Two ranks that happen to share a processor when the co-runner is paused keep sharing it for tens of
-    milliseconds. The threads of a job with more threads than processors always wait for each other: if
-    threads waited in most shutters of a node, none of these is crowded.
+    milliseconds. The threads of a job with more threads than processors always wait for each other, so if
+    threads waited in most shutters of a node, none of that node's shutters counts as crowded.
     """
     waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
     for node in np.unique(rows["i_node"]):
@@ -498,8 +498,8 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
     """For each window, whether it is not much faster than both most shutters and its own shutter's other
     side.
 
-    Code that samples do not find near the places may pass them, so the pace seems too high. The program
-    itself can hardly be so much faster than alone, except in a fast phase, which both sides show. The
+    If code passes the places although no sample finds it near them, the pace seems too high. The program can
+    hardly be so much faster than when it is alone, except in a fast phase, which shows on both sides. The
     reference is the median of shutters, not of windows before them: jobs that take turns on processors run at
     full speed in some of these windows and stand still in others.
     """
@@ -520,7 +520,7 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
 MIN_CORUN_SHUTTERS = 8
 """Least number of shutters with known bytes for which the paces of a stratum are corrected."""
 MIN_T = 3.0
-"""Least slope, in standard errors, that is used: of paces over bytes per s, or of far time over passes."""
+"""Least slope, in standard errors, that is used: of paces over bytes per s, and of far time over passes."""
 _WINDOW, _SINCE = 0, 1
 
 
@@ -575,7 +575,7 @@ MIN_SHUTTERS = 6
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
 MIN_COVERAGE = 0.6
-"""Least part of the job's time in which counted places must be passed; the rest is assumed as slow."""
+"""Least part of the job's time in which counted places must be passed; the rest is assumed to be as slow."""
 MIN_PACE = 0.02
 """Pace, relative to the mean, below which the places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
@@ -651,9 +651,10 @@ def _estimate(found: Paces) -> PhaseSlowdown:
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
     """Slowdown far from counted places over slowdown near them: logarithm and its standard error.
 
-    If the far time is slowed more, its share is smaller in shutters. A window that is entirely near or far
-    does not show this: `within` is 0 if all windows are like that, 1 if all have the same shares. The result
-    is weighted against `prior`, the standard error of the assumption that both are slowed alike.
+    If co-runners slow the far time more, its share is smaller in shutters. A window that is entirely near or
+    entirely far does not show this: `within` is 0 if all windows are of this kind, and 1 if all windows have
+    the same shares. The result is a compromise with the assumption that both are slowed alike; `prior` is the
+    standard error of that assumption.
     """
     near_s, far_s = (_by_instant(times, found.instant) for times in (found.near_s, found.far_s))
     n = len(near_s)

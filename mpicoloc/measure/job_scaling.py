@@ -89,7 +89,7 @@ def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
 
 
 def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
-    """Whether the cycles of each row's kind mostly wait, outlast a shutter, and seldom ended in a shutter."""
+    """Whether the cycles of each row's kind mostly wait, outlast a shutter, and seldom end in one."""
     _, kind = np.unique(kind_keys(cycles), return_inverse=True)
     is_solo = cycles["phase"] == PHASES.index("solo")
     n, n_solo, mpi_ns, comp_ns = (
@@ -112,7 +112,7 @@ class RankSlowdowns:
     @property
     def critical_ranks(self) -> NDArray[np.int64]:
         """Ranks with a critical thread: their time is the job's time."""
-        # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
+        # Without `return_index` NumPy would import numpy.ma, which takes 10 ms at the end of every job.
         return np.unique(self.waits.rank[self.waits.is_critical], return_index=True)[0]
 
     @property
@@ -150,7 +150,7 @@ class RankSlowdowns:
         return float(value), float(low), float(high)
 
     def critical_cycles(self, cycles: Table, window_s: float) -> Table:
-        """The cycles of critical threads, except long waits if they are for threads without co-runners."""
+        """The cycles of critical threads, without long waits if these are for threads without co-runners."""
         rows = cycles[np.isin(threads_of(cycles), self.waits.thread[self.waits.is_critical])]
         return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
 

@@ -93,7 +93,7 @@ def notable_run_delay_frac(
 
     `method` is the method of the slowdown, which includes the run delay due to co-runners; `foreign_low` is
     `foreign_delay_low_frac`. In a job that slept nearly all the time, the run delay may be a large part of a
-    short ready time, so it must also be `NOTABLE_FRAC` of the wall time.
+    short ready time, so the delay must also be `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)
     is_explained = method != ALONE and foreign_low is not None and foreign_low < NOTABLE_FRAC

@@ -145,7 +145,7 @@ def holm(p_values: Sequence[float]) -> tuple[Floats, Floats]:
 
 
 def _judged(pairs: Sequence[tuple[Comparison, Difference | None]]) -> list[Comparison]:
-    """The comparisons of one quantity between the same group and each other group."""
+    """The comparisons of one quantity between one group and each of the others."""
     judged = [difference for _, difference in pairs if difference is not None]
     levels = zip(*holm([difference.p_value for difference in judged]), strict=True)
     found = []

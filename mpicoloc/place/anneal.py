@@ -303,11 +303,11 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""Cost of a broken constraint, as a multiple of that of the most disturbed job: no move gains as much."""
+"""Cost of a broken constraint, as a multiple of the most disturbed job's cost: no move gains as much."""
 SAME = 1e-12
 """Smaller relative differences between slowdowns are rounding errors."""
 WORST_POWER = 16.0
-"""To minimise the largest slowdown, the sum of slowdowns to this power is used, as it has a term per job."""
+"""Instead of the largest slowdown, the sum of slowdowns to this power is minimised: it has a term per job."""
 
 
 def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
@@ -473,14 +473,14 @@ DESCENT_FRAC = 0.2
 MAX_REPLICAS = 64
 LEAST_TEMPERATURE = 1e-6
 LEAST_WIDTH = 4
-"""Fewest exchanges drawn at a time per replica: in a small problem most are impossible or share jobs."""
+"""Fewest exchanges drawn at a time per replica; in a small problem most exchanges are not possible."""
 SHOWN_STEPS = 2000
 """Stages with more steps than this show their progress."""
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """Its part of all steps, relative initial temperature, and the number in 2 steps that move whole jobs."""
+    """A stage: part of all steps, relative initial temperature, and how many of 2 steps move whole jobs."""
 
     part: float
     heat: float

@@ -30,7 +30,7 @@ _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
     """Open a file, unbuffered, with the checks of `mc_shm_open`, because another user may have planted it.
 
-    Raises `OSError` like `os.open`, and also if it is not a regular file, or with `is_own` another user's.
+    Raises `OSError` like `os.open`, and also if the file is not regular, or if `is_own` but not this user's.
     """
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     status = os.fstat(handle)
@@ -211,7 +211,7 @@ def why_unseen() -> str:
 def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     """Jobs on a board of any version whose agents live, or gave a sign of life less than `quiet_s` ago.
 
-    Raises `DataError` if it is not a board, or cannot be read.
+    Raises `DataError` if the file is not a board or cannot be read.
     """
     n = int(lib.mc_board_n_alive(os.fsencode(path), int(quiet_s * 1e9)))
     if n < 0:
@@ -280,7 +280,7 @@ def map_file(path: str | os.PathLike[str]) -> np.void:
 def read_file(path: str | os.PathLike[str]) -> np.void:
     """A private copy of what `map_file` maps, for files that may have holes.
 
-    Reading, unlike mapping, leaves holes unallocated. So it works if memory is full (no SIGBUS), and if a
+    Reading, unlike mapping, leaves holes unallocated. So it works even if memory is full (no SIGBUS), or if a
     process truncates a board at the same time. Only a board may belong to another user.
 
     Raises `DataError` if the file is not one of mpicoloc's, or of another version. Raises `OSError` if it

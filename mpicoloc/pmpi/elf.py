@@ -1,4 +1,4 @@
-"""Finds the MPI library that a program links from ELF headers, without running or loading the program.
+"""Finds the MPI library that a program links, by reading ELF headers: the program is not run or loaded.
 
 ``ldd`` would run the program's own loader, and every rank would have to start it.
 """
@@ -33,7 +33,8 @@ MPI_SONAMES = {
 }
 """Family of an MPI library by its file name; for other names the file's content decides."""
 _COMPANIONS = ("libmpi_gtl", "libmpi_cxx", "libmpi_mpifh", "libmpi_usempi", "libmpi_java")
-"""Libraries that accompany an MPI; their names begin like Cray's (`libmpi_gnu_123.so.12`) or IBM's MPI."""
+"""Libraries that accompany an MPI. Their names begin like those of the MPI libraries of Cray (for example
+`libmpi_gnu_123.so.12`) and IBM."""
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _NT_GNU_BUILD_ID = 3
@@ -74,8 +75,8 @@ def open_regular(path: str) -> BinaryIO:
 
     Raises `OSError` if it cannot be opened, or is not a regular file.
     """
-    # Check before opening, because opening a pipe wakes its writer, and afterwards, because the file may be
-    # replaced.
+    # Check before opening, because opening a pipe wakes its writer. Check again afterwards, because the file
+    # may have been replaced.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -310,7 +311,7 @@ def _family_by_content(path: str) -> str | None:
 
 
 def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
-    """The MPI library that the program at `path` loads, directly or through its libraries; else None."""
+    """The MPI library that the program at `path` loads, directly or through its libraries; None if none."""
     first = read(path)
     if first is None:
         return None
