@@ -75,7 +75,7 @@ class Target(NamedTuple):
     """An application: its file, the family and file of its MPI library, and the library to preload.
 
     `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` says
-    why its world must not contain a coordinator, and is empty if it may.
+    why the application's world must not contain a coordinator, and is empty if it may.
     """
 
     file: str
@@ -243,7 +243,7 @@ def refuse_launcher(file: str, app: Sequence[str], env: Mapping[str, str]) -> No
     """Refuse a script that starts its ranks itself: under a launcher each rank would start a job.
 
     `file` is the file of `app`. A script that reads a launcher's rank variable is trusted. Raises
-    `UsageError`.
+    `UsageError` if it refuses.
     """
     texts = [app[0], script_text([file, *app[1:]], env)]
     if base_name(app[0]) in SHELLS:

@@ -46,7 +46,7 @@ _MIN_BURST_BYTES = 128 * 1024
 _BURST_S = 0.001
 _QUEUE_S = 0.05
 _MIN_QUEUE_BYTES = 4 * 1024 * 1024
-"""Fabrics are lossless, so a queue must hold the TCP windows of some dozen connections."""
+"""Real fabrics are lossless, so a queue must hold the TCP windows of some dozen connections."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ _ALL_KINDS = _CLONE_NEWNET | _CLONE_NEWTIME | 0x00020000 | 0x04000000 | 0x080000
 """Flags of ``linux/sched.h`` for network, time, mounts, host name and System V IPC."""
 _SO_PEERGROUPS = 59
 _GRACE_S = 10.0
-"""Time limits, s: for receiving a request, and for a command to end after its caller was killed."""
+"""Time limit, s, for receiving a request, and for a command to end after its caller was killed."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 

@@ -49,11 +49,11 @@ def far_with_passes(
 ) -> tuple[Floats, float]:
     """Time far from all places, split into a part proportional to passes and a constant part.
 
-    A loop may call functions that are not counted, or spend time in the kernel for memory: then far time
-    rises and falls with its passes. Least squares; places are added one by one, as long as the next one
-    explains enough of the variance.
+    If a loop calls functions that are not counted, or spends time in the kernel for memory, far time rises
+    and falls with the loop's passes. The split is by least squares: places are added one by one, as long as
+    the next place explains enough of the variance.
 
-    Result: far time per pass of each place, ns; and the constant part, a fraction of all time.
+    Result: far time per pass of each place, ns, and the constant part as a fraction of all time.
     """
     slopes = np.zeros(passes.shape[1])
     if weight.sum() <= 0:
@@ -152,7 +152,7 @@ class Counts:
 
     @property
     def is_free(self) -> Flags:
-        """All windows but those inside crowded shutters."""
+        """Whether each window is not inside a crowded shutter."""
         return ~(self.is_crowded[:, None] & IS_DURING)
 
     def select(self, chosen: Flags) -> Counts:
@@ -221,7 +221,7 @@ def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
 def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
     """Weights that make work per time the same in all windows, apart from one common factor in shutters.
 
-    The factor is common to all places: with a factor for each place, a phase in few shutters would not count.
+    All places have the same factor. With a factor for each place, a phase in few shutters would not count.
     """
     is_during = np.tile(IS_DURING, len(time_ns) // len(COUNT_WINDOWS))
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
@@ -277,8 +277,8 @@ MIN_COMMON_FRAC = 0.5
 MIN_STRATUM = 6
 """Least number of shutters in a stratum."""
 MAX_PACE = 2.5
-"""A window is ignored if its pace is larger by this factor than both the median pace in shutters and the pace
-on the other side of its own shutter's begin."""
+"""A window is ignored if its pace is larger by this factor than the median pace in shutters, and also larger
+by this factor than the pace on the other side of the beginning of its shutter."""
 MAX_WAITED_FRAC = 0.1
 """A shutter is crowded if threads waited for a processor for more than this part of it."""
 
@@ -290,18 +290,22 @@ Flags = NDArray[np.bool_]
 class Paces:
     """Work per time around each shutter with counts (rows); the unit of work is arbitrary.
 
-    `during` and `before` are the paces in the shutter and in the windows before it. Arrays with two columns
-    have one for the time before the shutter and one for the time in it: `near_s` is the time near counted
-    places, with the far time ascribed to their passes; `far_s` the other time; `is_good` whether the pace
-    counts. `share_s` is the job's time that the shutter stands for. `moved_bytes` are the bytes that MPI
-    calls of one rank moved in `moved_s` seconds of co-run: in the windows before the shutter, and (second
-    column) since the previous shutter; 0: not known. In a `crowded` shutter threads of the job waited for
-    each other's processors, a bubble ran, or co-runners were spared, so `during` is not the pace of the job
-    alone; `bubble_level` is 0 where no bubble ran. `present` and `spared` have a bit for each co-runner.
-    `n_corunners` counts the node's co-runners; `alone`: no node had a co-runner. `stratum` numbers sets of
-    shutters with the same places, 0 for rare sets; `group` numbers those left out together when weights are
-    fitted; `instant` numbers the shutters in order of time, with one number for a shutter common to several
-    nodes.
+    `during` and `before` are the paces in the shutter and in the windows before it. Three arrays have a
+    column for the time before the shutter and a column for the time in it: `near_s` is the time near counted
+    places, with the far time ascribed to passes of these places; `far_s` is the other time; `is_good` tells
+    whether the pace counts. `share_s` is the part of the job's time that the shutter represents.
+
+    MPI calls of one rank moved `moved_bytes` in `moved_s` seconds of co-run: the first column is for the
+    windows before the shutter, the second for all time since the previous shutter. Unknown values are 0.
+
+    In a `crowded` shutter threads of the job waited for each other's processors, a bubble ran, or co-runners
+    were spared, so `during` is not the pace of the job alone. `bubble_level` is 0 if no bubble ran. `present`
+    and `spared` have a bit for each co-runner. `n_corunners` counts the node's co-runners; `alone` tells
+    whether no node had a co-runner.
+
+    `stratum` numbers the sets of shutters with the same places; shutters of rare sets have 0. `group` numbers
+    the groups of shutters that are left out together when weights are fitted. `instant` numbers the shutters
+    in order of time; a shutter common to several nodes has one number.
     """
 
     during: Floats
@@ -368,7 +372,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
 
 
 def crowded(rows: Table) -> Flags:
-    """Whether threads of the job waited for processors in each shutter, on any of its nodes.
+    """For each shutter: whether threads of the job waited for processors on any node of the shutter.
 
     Two ranks that happen to share a processor when the co-runner is paused keep sharing it for tens of
     milliseconds. The threads of a job with more threads than processors always wait for each other, so if
@@ -495,8 +499,7 @@ def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]
 
 
 def _is_credible(found: Floats, counts: Counts) -> Flags:
-    """For each window, whether it is not much faster than both most shutters and its own shutter's other
-    side.
+    """For each window, whether it is not much faster than both most shutters and its shutter's other side.
 
     If code passes the places although no sample finds it near them, the pace seems too high. The program can
     hardly be so much faster than when it is alone, except in a fast phase, which shows on both sides. The
@@ -514,8 +517,8 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
 
 # The pace in co-run, corrected by the bytes that MPI calls moved in all of the time between shutters.
 #
-# Places are counted in windows only. If jobs take turns on processors, the work done in a window varies by
-# factors. The bytes moved by MPI calls vary with it and are known for all of the time.
+# Places are counted in windows only. If jobs take turns on processors, the work done in a window varies
+# greatly. The bytes that MPI calls move vary with this work, and are known for all of the time.
 
 MIN_CORUN_SHUTTERS = 8
 """Least number of shutters with known bytes for which the paces of a stratum are corrected."""
@@ -527,10 +530,10 @@ _WINDOW, _SINCE = 0, 1
 def steadied(found: Paces) -> Paces:
     """Correct the paces before shutters for windows in which calls moved more or fewer bytes than usual.
 
-    A control variate: in each stratum of each node `before - r during`, with r the ratio of their means, is
-    fitted by a line over the bytes per second (least squares, weighted by the windows), and its slope
-    corrects `before`. The usual rate includes the time since the previous shutter if that is of the same
-    stratum.
+    The bytes per second are a control variate. In each stratum of each node, a line is fitted to
+    `before - r during` over the bytes per second, by least squares weighted by the windows; r is the ratio of
+    the means of `before` and `during`. The line's slope corrects `before`. The usual number of bytes per
+    second includes the time since the previous shutter if that shutter is of the same stratum.
     """
     before = found.before.copy()
     for node in np.unique(found.node):
@@ -556,7 +559,7 @@ def _steadied(found: Paces) -> Floats:
     weight /= weight.sum()
     usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
     rate = found.moved_bytes[:, _WINDOW] / found.moved_s[:, _WINDOW]
-    # A change that the shutter shows as well is not an error of the slowdown, so `during` is subtracted.
+    # If the shutter shows a change as well, the slowdown has no error from it, so subtract `during`.
     differs = found.before - float((weight @ found.before) / (weight @ found.during)) * found.during
     off_rate = rate - weight @ rate
     variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * differs))
@@ -595,7 +598,7 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSl
     `cost_ns` is the job's time for counting one pass. The result has a 95 % interval, or the reason why there
     is no estimate.
 
-    Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
+    The equations are Eq. 6-8 of Breslow et al. 2013 with passes per second of many places instead of IPC.
     """
     return _estimate(steadied(_without_beginning(paces(shutters, counts, cost_ns=cost_ns))))
 
@@ -608,7 +611,7 @@ def half_width(found: Estimate | None) -> float:
 def _without_beginning(found: Paces) -> Paces:
     """Leave out shutters before the first one with a frequent set of places, if enough remain.
 
-    Earlier sets of places belong to the program's start; weights from so few windows are uncertain.
+    Earlier sets of places belong to the program's start, and place weights from few windows are uncertain.
     """
     is_frequent = found.stratum > 0
     if not is_frequent.any():
@@ -682,8 +685,8 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
     """Slowdown, its standard error in the logarithm, and the part of the time in the strata that are used.
 
     T_solo/T_co of each stratum is the pace before its shutters over the pace in them; strata and nodes are
-    weighted by the job's time in them. Uncertain strata are left out if at least `least_frac` of the time
-    remains.
+    weighted by the job's time in them. Uncertain strata are left out, unless less than `least_frac` of the
+    time would remain.
     """
     keys = np.stack([found.node, found.stratum], axis=1)[used]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
@@ -711,7 +714,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
 
 
 def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean pace of each stratum before and in shutters, each with the error that every shutter adds."""
+    """Mean pace of each stratum, before and in shutters, and the error that each shutter adds to a mean."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
     is_good = found.is_good[used]
     is_free = is_good[:, 1] & ~found.crowded[used]

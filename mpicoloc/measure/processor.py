@@ -52,11 +52,11 @@ foreign_ends: Callable[[Interference], tuple[float | None, ...]] = operator.attr
 
 
 def foreign_delay(shutters: Table) -> dict[str, Any]:
-    """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
+    """`foreign_delay_frac` of an `Interference` and the ends of its interval; None if unknown.
 
     All co-runners stand still in a shutter, so a rank that waits for a processor there waits for some other
-    process. Ranks that happen to share a processor with each other when a shutter begins do so in few
-    shutters.
+    process. Only in few shutters do ranks of the job happen to share a
+    processor with each other.
     """
     waited = valid_shutters(shutters)["waited_frac"]
     waited = waited[waited >= 0]
@@ -71,7 +71,7 @@ def _sum(column: np.ndarray) -> float | None:
 
 
 def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | None:
-    """Run delay, as a part of the time that the ranks' threads ran or were ready to run; None: not known.
+    """Run delay, as a part of the time that the ranks' threads ran or were ready to run; None if unknown.
 
     It does not depend on the number of threads, nor on the time that they sleep.
     """

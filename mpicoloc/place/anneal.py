@@ -334,8 +334,8 @@ def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
     """Like `random_placement`, but each job is on neighbouring nodes, and slots are filled one after another.
 
     Jobs of one size then share all of their nodes with the same other jobs, which suits jobs that wait for
-    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot; without exchanges
-    of whole jobs, they end 6 % above it after 100.
+    their slowest node. For 250 such jobs the objective is 0.5 % above the bound after 20 exchanges per slot;
+    without exchanges of whole jobs, it is 6 % above the bound after 100.
     """
     sizes = problem.sizes
     order = sorted(rng.permutation(len(sizes)).tolist(), key=lambda job: -sizes[job])
@@ -459,7 +459,7 @@ class Replicas:
         return self.slowdown[:-1].reshape(self.n_replicas, self.n_jobs)[replica].copy()
 
     def placements(self, job: Ints) -> Ints:
-        """Convert an array like `job` to jobs in slots, (n_replicas, n_nodes, n_slots), -1 if empty."""
+        """Convert an array like `job` to the job per slot, (n_replicas, n_nodes, n_slots), -1 if empty."""
         shape = (self.n_replicas, self.problem.n_nodes, self.problem.n_slots)
         return np.where(job == self.nobody, -1, job % self.n_jobs).reshape(shape)
 
