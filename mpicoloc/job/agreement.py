@@ -146,7 +146,7 @@ MOST_SLACK_NS = 10_000_000_000
 BOUNDS_IN_SHUTTER = 8
 """Least ratio of a shutter's length to the largest difference between clocks."""
 MOST_LENGTHENING = 4
-"""`BOUNDS_IN_SHUTTER` lengthens a shutter at most by this factor; if that is too little, none is taken."""
+"""`BOUNDS_IN_SHUTTER` lengthens a shutter at most by this factor; if more is needed, none is taken."""
 
 _COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
 Steps = Generator[None, None, Any]
@@ -232,7 +232,7 @@ def bubble_of_all(offers: Sequence[Offer]) -> int:
 
 
 def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
-    """The next common step of all coordinators: end, clocks, vote, or offers."""
+    """The next common step of all coordinators: to end, measure clocks, vote, or exchange offers."""
     if any(offer.is_over for offer in offers):
         return "end"
     if offers[0].is_clock_old:

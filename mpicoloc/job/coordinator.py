@@ -239,7 +239,7 @@ class Membership:
 
 
 def first_with(comm: MPI.Comm, is_true: bool) -> int:
-    """The first rank whose `is_true` is set, or 0 if no rank's is."""
+    """The first rank whose `is_true` is set, or 0 if there is none."""
     flags = bytearray(comm.Get_size())
     comm.Allgather(bytes([is_true]), flags)
     return max(0, flags.find(1))
@@ -444,7 +444,7 @@ def _schedule(policy: int) -> None:
 
 
 def _n_ranks() -> int:
-    """Ranks of the application on this node."""
+    """Number of the application's ranks on this node."""
     return int(os.environ.get(config.SIBLINGS_ENV, "0"))
 
 

@@ -17,7 +17,7 @@ OFF = "off"
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
-"""Time limit, s, for a rank to reach `mpicoloc.wrap`; `GONE_FOR_S` after the limit the rank has ended."""
+"""Time limit, s, for a rank to reach `mpicoloc.wrap`; `GONE_FOR_S` later, the rank counts as ended."""
 GONE_FOR_S = 2.0
 CONNECT_S = 1.0
 """Time for ranks to load MPI and connect to the launcher. The launcher of Open MPI 4 may hang if a rank dies

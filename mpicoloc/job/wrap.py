@@ -32,7 +32,7 @@ _LOCAL = (
     ("MVAPICH", "mpich", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
     ("Hydra", "mpich", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""Launcher, the MPI family it starts, and its variables. Slurm and a bare PMIx launcher start any family."""
+"""Launchers, each with its MPI family and its variables. Slurm and bare PMIx launchers start any family."""
 
 _SILENT_S = 3.0
 """If a rank cannot start, it waits this time, s, for its node's first rank to print the reason."""

@@ -284,7 +284,7 @@ class Lab:
 
 
 def _interfaces(pid: int) -> dict[str, tuple[int, int, int, int]]:
-    """Received bytes and packets, sent bytes and packets, of each interface of a process's network."""
+    """Bytes and packets received, then bytes and packets sent, by each interface in a process's network."""
     found = {}
     for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")

@@ -30,7 +30,7 @@ MIN_SEEN = 8
 MIN_UNCUT = 0.1
 """If shutters leave less than this part of a kind's cycles uncut, the uncut cycles are not typical."""
 N_OCTAVES = 64
-"""Other kinds are pooled by octaves of duration, so that long cycles do not outweigh short ones."""
+"""Number of octaves of duration by which other kinds are pooled: long cycles must not outweigh short ones."""
 
 _SITES = 1 << 12
 _LANES = 1 << 5
@@ -275,9 +275,9 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     cycles : Table
         Table "cycles" of a profile.
     n_windows : int
-        Number of valid shutters from which the solo cells are.
+        Number of valid shutters from which the solo cycles come.
     window_s : float
-        Their mean length, s.
+        Mean length of these shutters, s.
     rng : numpy.random.Generator
         For the bootstrap.
 

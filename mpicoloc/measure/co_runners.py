@@ -112,7 +112,10 @@ def _costs(
 
 
 def slowdown_by_job(rows: Table) -> dict[str, Estimate]:
-    """By job id, the slowdown that each co-runner causes where it is largest, if it could be separated."""
+    """The slowdown that each co-runner causes, by job id, on the node where it is largest.
+
+    Co-runners whose effect could not be separated are left out.
+    """
     found: dict[str, Estimate] = {}
     for row in rows[rows["slowdown"] > 0]:
         name = text(row["job_id"])

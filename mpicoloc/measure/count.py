@@ -26,7 +26,7 @@ from mpicoloc.measure.burst import MARK_UNITS, SHARE_LONGER, PhaseSlowdown, t_qu
 # Work done in each window, from the number of passes through many places and the samples near them.
 
 MAX_PLACES = 8
-"""Largest number of places to whose passes the fit ascribes far time."""
+"""Largest number of places to whose passes the fit ascribes far time, the time far from all places."""
 
 
 def near_frac(rows: Table) -> Floats:
@@ -69,7 +69,7 @@ def far_with_passes(
 
 
 def _fitted(columns: Floats, values: Floats, weight: Floats, n_free: int) -> tuple[list[int], Floats]:
-    """The columns that explain the values, and their factors, all above 0."""
+    """Indexes of the columns that explain the values, and the factors of these columns, all above 0."""
     chosen: list[int] = []
     factors, left = np.empty(0), values
     spread = np.sqrt(weight @ columns**2)
@@ -163,7 +163,7 @@ class Counts:
 def paces_of_windows(counts: Counts, fitted_on: Counts) -> Floats:
     """Work per time of each window, with place weights fitted on the windows of `fitted_on`.
 
-    Shape (shutter, window). The mean is about 1; NaN where too few places were counted.
+    Shape (shutter, window). The mean is about 1; windows in which too few places were counted have NaN.
     """
     unit, weights = _place_weights(fitted_on)
     weighed = np.where(counts.is_watched, weights, 0.0)
@@ -253,7 +253,8 @@ def _unit_paces(counts: Counts, rate: Floats) -> Floats:
 def steadiest(covariance: Floats) -> Floats:
     """Non-negative weights, with sum 1, for which the linear combination has the smallest variance.
 
-    Active-set method: negative weights become 0, and such a place is used again if this lowers the variance.
+    An active-set method: negative weights become 0, and a place with weight 0 is used again if this lowers
+    the variance.
     """
     n = len(covariance)
     used, weights = np.ones(n, bool), np.full(n, 1.0 / n)
@@ -280,7 +281,7 @@ MAX_PACE = 2.5
 """A window is ignored if its pace is larger by this factor than the median pace in shutters, and also larger
 by this factor than the pace on the other side of the beginning of its shutter."""
 MAX_WAITED_FRAC = 0.1
-"""A shutter is crowded if threads waited for a processor for more than this part of it."""
+"""A shutter is crowded if threads waited for a processor for more than this part of the shutter."""
 
 Indices = NDArray[np.intp]
 Flags = NDArray[np.bool_]
@@ -344,7 +345,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     is_bubbled = (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
     is_crowded = crowded(rows) | is_bubbled | (rows["spared"] > 0)
     stratum = np.zeros(len(rows), np.intp)
-    n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
+    n_strata = 1  # stratum 0 holds shutters with rare sets of places
     window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1) * 1e-9
     near_s, is_good = np.zeros_like(window_s), np.zeros(window_s.shape, bool)
     for sampled in _sets(rows, counts, cost_ns, is_crowded):
@@ -405,7 +406,7 @@ def _alone(rows: Table, shutters: Table) -> Flags:
 
 
 def _shares_s(rows: Table) -> Floats:
-    """Time around each shutter, half-way to its neighbours; gaps count as at most twice the median gap."""
+    """Time around each shutter, half-way to its neighbours; no gap counts as more than twice the median gap."""
     shares = np.ones(len(rows))
     for node in np.unique(rows["i_node"]):
         here = rows["i_node"] == node
@@ -417,7 +418,7 @@ def _shares_s(rows: Table) -> Floats:
 
 
 def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iterator[Counts]:
-    """Counts of sets of shutters; a set's shutters share at least half their places with its first one."""
+    """Counts of each set of shutters; all share at least half of their places with the first of the set."""
     shutter = _row_of(rows, counts)
     counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
     order = np.lexsort((counts["place"], shutter))
@@ -450,7 +451,7 @@ def _row_of(rows: Table, counts: Table) -> Indices:
 
 
 def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
-    """Index of the set with most places in common with these; adds a new set if none has half of them."""
+    """Index of the set with most of these places in common; adds a new set if no set has half of them."""
     common = [len(places & leader) / max(len(places), len(leader), 1) for leader in leaders]
     best = int(np.argmax(common)) if common else 0
     if common and common[best] >= MIN_COMMON_FRAC:
@@ -559,7 +560,7 @@ def _steadied(found: Paces) -> Floats:
     weight /= weight.sum()
     usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
     rate = found.moved_bytes[:, _WINDOW] / found.moved_s[:, _WINDOW]
-    # If the shutter shows a change as well, the slowdown has no error from it, so subtract `during`.
+    # Subtract `during`: a change that the shutter shows as well causes no error of the slowdown.
     differs = found.before - float((weight @ found.before) / (weight @ found.during)) * found.during
     off_rate = rate - weight @ rate
     variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * differs))
@@ -580,12 +581,12 @@ MAX_HALF_WIDTH = 0.5
 MIN_COVERAGE = 0.6
 """Least part of the job's time in which counted places must be passed; the rest is assumed to be as slow."""
 MIN_PACE = 0.02
-"""Pace, relative to the mean, below which the places count as not passed."""
+"""Pace, relative to the mean pace, below which the counted places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
 """Prior standard error of the logarithm of (slowdown far from counted places / slowdown near them): a
-constant, and a part of the logarithm of the slowdown near them."""
+constant, plus this part of the logarithm of the slowdown near them."""
 MAX_STRATUM_ERROR = 0.25
-"""Standard error of a stratum's slowdown, in the logarithm, above which its time counts as not measured."""
+"""If the standard error of a stratum's slowdown, in the logarithm, is larger, its time is not measured."""
 MIN_CERTAIN = 0.4
 """Uncertain strata are left out only if the others have at least this part of the job's time."""
 COUNT_MODEL_ERROR = 0.005
@@ -609,7 +610,7 @@ def half_width(found: Estimate | None) -> float:
 
 
 def _without_beginning(found: Paces) -> Paces:
-    """Leave out shutters before the first one with a frequent set of places, if enough remain.
+    """Leave out the shutters before the first that has a frequent set of places, if enough shutters remain.
 
     Earlier sets of places belong to the program's start, and place weights from few windows are uncertain.
     """
@@ -621,7 +622,7 @@ def _without_beginning(found: Paces) -> Paces:
 
 
 def _estimate(found: Paces) -> PhaseSlowdown:
-    """The slowdown with its interval, or why there is none."""
+    """The slowdown with its interval, or the reason why there is no slowdown."""
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
@@ -652,7 +653,7 @@ def _estimate(found: Paces) -> PhaseSlowdown:
 
 
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
-    """Slowdown far from counted places over slowdown near them: logarithm and its standard error.
+    """Logarithm of (slowdown far from counted places / slowdown near them), and its standard error.
 
     If co-runners slow the far time more, its share is smaller in shutters. A window that is entirely near or
     entirely far does not show this: `within` is 0 if all windows are of this kind, and 1 if all windows have

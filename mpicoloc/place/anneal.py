@@ -473,7 +473,7 @@ DESCENT_FRAC = 0.2
 MAX_REPLICAS = 64
 LEAST_TEMPERATURE = 1e-6
 LEAST_WIDTH = 4
-"""Fewest exchanges drawn at a time per replica; in a small problem most exchanges are not possible."""
+"""Fewest exchanges drawn at a time per replica; in a small problem most are impossible or share jobs."""
 SHOWN_STEPS = 2000
 """Stages with more steps than this show their progress."""
 

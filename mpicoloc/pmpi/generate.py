@@ -393,7 +393,7 @@ def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> l
 
 
 def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
-    """Statements that record the bytes that a call moved, or, if ``is_kept``, each start of its request."""
+    """Statements that record the bytes that a call moved; if ``is_kept``, at each start of its request."""
     used = operands[1:] if row.first else operands
     kept = ", .is_kept = 1" if is_kept else ""
     end = [f"        mc_request_began(&mc_v, {request});"] if request else []
