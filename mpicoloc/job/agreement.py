@@ -43,7 +43,7 @@ DRIFT = 50e-6
 UNKNOWN_NS = 1 << 60
 _END = 0
 _LOOK_S, _LOOKS = 0.00003, 700
-"""Time between two polls, and number of polls; together they outlast a step of a coordinator."""
+"""Time between two polls, s, and number of polls; all polls together outlast a coordinator's step."""
 _NAP_S = 0.0005
 
 OffsetSteps = Generator[None, None, "Offset"]
@@ -177,8 +177,8 @@ class Offer(NamedTuple):
 class Plan(NamedTuple):
     """A shutter for all nodes, with its start by the first node's clock. `i` counts from 1.
 
-    `bubble` runs beside the job on all nodes (0: none). `for_bubble`: no node has co-runners, so the shutter
-    is for the bubble alone.
+    `bubble` is the bubble that runs beside the job on all nodes (0: none). If `for_bubble`, no node has
+    co-runners, so the shutter is for the bubble alone.
     """
 
     i: int
@@ -199,10 +199,10 @@ def apart_ns(offers: Sequence[Offer]) -> int:
 
 
 def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan | None:
-    """The next shutter; all coordinators compute the same one from the same offers.
+    """The next shutter, or None; all coordinators compute the same result from the same offers.
 
-    None if the job has no co-runners and no bubble can run on all nodes, if the clocks are too inaccurate, or
-    if an agent cannot measure or has not looked for jobs yet.
+    There is no next shutter if the job has no co-runners and no bubble can run on all nodes, if the clocks
+    are too inaccurate, or if an agent cannot measure or has not looked for jobs yet.
     """
     bubble = bubble_of_all(offers)
     if not (is_shared(offers) or bubble) or any(offer.n_jobs == 0 for offer in offers):
@@ -241,7 +241,7 @@ def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
 
 
 def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
-    """Verdict on a shutter for all nodes: this node's own, or `elsewhere` if another node's differs."""
+    """Verdict on a shutter for all nodes: this node's own, or `elsewhere` if that of another node differs."""
     if own not in _COUNTING_VERDICTS:
         return own
     is_same = all(offer.verdict == own for offer in offers)
@@ -266,7 +266,7 @@ class Agreement:
         self.is_active = comm.Get_size() > 1
 
     def step(self, is_over: bool) -> None:
-        """Advance as far as possible without blocking; `is_over`: this node's ranks need no more shutters."""
+        """Advance as far as possible without blocking. `is_over`: this node's ranks need no more shutters."""
         self._is_over = is_over
         if not self.is_active:
             return

@@ -87,7 +87,7 @@ class WarmWriter:
             self._pipe = own.makefile("rwb")
 
     def _ask(self, words: list[Any]) -> tuple[Any] | None:
-        """The child's answer in a tuple; None if the child fails, which also ends the child."""
+        """The child's answer in a tuple. If the child fails, the result is None, and the child is ended."""
         if self._pipe is None:
             return None
         try:
@@ -278,7 +278,7 @@ class Ranks:
                 self._fds.append(os.pidfd_open(head.pid))
 
     def begin_again(self, announcement: str, i_round: int) -> bool:
-        """Wait until a process announces MPI for round `i_round`; False once all have ended."""
+        """Wait until a process announces MPI for round `i_round`. Returns False once all have ended."""
         parent = os.getppid()
         poll = select.poll()
         left = set(self._fds)
@@ -329,7 +329,7 @@ class Watcher:
         return contract.MC_OK
 
     def ranks(self) -> tuple[int, int, int]:
-        """Ranks of this job on this node: seen, alive, finalizing."""
+        """Numbers of this job's ranks on this node: seen so far, alive, finalizing."""
         heads = contract.segment_heads(self._key)
         alive = [head for head in heads if os.path.exists(f"/proc/{head.pid}")]
         return len(heads), len(alive), sum(head.state == contract.MC_RANK_FINALIZING for head in alive)
@@ -460,7 +460,7 @@ def _load_mpi() -> Any:
 
 @contextlib.contextmanager
 def _sigterm_stops() -> Iterator[None]:
-    """Let SIGTERM raise `_Stopped`, so that `with` blocks clean up; elsewhere SIGTERM kills."""
+    """In this context SIGTERM raises `_Stopped`, so that `with` blocks clean up; elsewhere SIGTERM kills."""
 
     def stop(signum: int, frame: object) -> None:
         raise _Stopped(0)
@@ -473,7 +473,7 @@ def _sigterm_stops() -> Iterator[None]:
 
 
 def _guarded(function: Any, *arguments: Any) -> Any:
-    """Call a function; a failure is printed as one line, because it must not harm the application."""
+    """Call a function. Print a failure as one line: a failure here must not harm the application."""
     try:
         return function(*arguments)
     except MpicolocError as error:
@@ -620,7 +620,7 @@ def _await_segments(key: str) -> None:
 
 
 def _merge(packed: list[bytes]) -> str:
-    """Write the profile of all nodes; returns the reason, which rank 0 prints, if this failed."""
+    """Write the profile of all nodes. If this fails, the result is the reason, which rank 0 prints."""
     from mpicoloc.profile import assemble
     from mpicoloc.profile.bundle import unpack_part
 

@@ -159,7 +159,7 @@ def _executable(pid: str) -> str | None:
 
 
 def entries(pid: str, what: str) -> list[bytes]:
-    """Words of a process's "cmdline" or "environ" in /proc; empty if it is gone or not readable."""
+    """Words of the file "cmdline" or "environ" of a process in /proc; empty if it cannot be read."""
     try:
         with open(f"/proc/{pid}/{what}", "rb") as file:
             return file.read().split(b"\0")

@@ -124,7 +124,7 @@ def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
 
 
 def _rank_of(path: str) -> int:
-    """The process of a segment, or 0 if it has ended; needed if the process's environment is not readable."""
+    """The process of a segment, or 0 if it has ended; used if the process's environment cannot be read."""
     with contextlib.suppress(MpicolocError, OSError):
         segment = contract.read_file(path)
         return int(segment["pid"]) if is_running(segment) else 0

@@ -40,7 +40,8 @@ METRICS = {
     "node_ranks": ("Ranks on this node.", "n_ranks"),
     "age_seconds": ("Time since the job began.", "age_s"),
 }
-"""For each metric, without the prefix ``mpicoloc_job_``: meaning, and key in ``mpicoloc top --json``."""
+"""Meaning of each metric, and its key in a row of ``mpicoloc top --json``. Names lack the prefix
+``mpicoloc_job_``."""
 _NOBODY = 65534
 _N_CHILDREN, _CHILDREN_S = 16, 5.0
 """Largest number of child processes at a time, and time limit for the children of all users, s."""

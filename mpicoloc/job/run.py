@@ -132,7 +132,7 @@ def _in_foreground() -> bool:
 
 
 def await_profile(env: Mapping[str, str]) -> None:
-    """Wait until the job's files in memory are gone: the profile is written, or no process can write it."""
+    """Wait until the job's files in memory are gone: the profile is written, or no process can do it."""
     folder = str(config.get("shm_dir", env))
     key = env[config.KEY_ENV]
     start = f"mpicoloc.{key}."
@@ -272,7 +272,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _note_alone(unshared: str, n_nodes: int) -> None:
-    """Say why a job has no coordinator; its slowdown is lost only if it runs on several nodes."""
+    """Say why a job has no coordinator. Only a job on several nodes then has no slowdown."""
     say, loss = (messages.note, ", so no slowdown is measured") if n_nodes > 1 else (messages.detail, "")
     say(f"{unshared}: the job has no coordinator{loss}")
 
@@ -301,8 +301,8 @@ def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
 def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
     """Check before the job runs that its topology can be read.
 
-    If it cannot be read, this is an error if the topology was given by a flag; if it comes from the site's
-    environment, a note says so.
+    An unreadable topology is an error if it was given by a flag. If it comes from the site's environment, a
+    note reports it.
     """
     if config.get("network.topology", env) is None:
         return
@@ -324,7 +324,7 @@ class _Program(NamedTuple):
 
 
 def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
-    """The programs of a job: as for mpirun, a colon precedes the next ``-n N`` and program."""
+    """The programs of a job. As for mpirun, a colon separates each program from the ``-n N`` of the next."""
     parts: list[list[str]] = [[]]
     for word in words:
         if word == ":":

@@ -70,7 +70,7 @@ def append(path: str, row: Mapping[str, Any]) -> None:
 
 
 def _drop_cut_line(path: str) -> None:
-    """Remove an incomplete last line that a killed process left: the next row would be appended to it."""
+    """Remove an incomplete last line that a killed process left, or the next row would be appended to it."""
     if not os.path.exists(path):
         return
     with open(path, "rb+") as file:
@@ -215,7 +215,7 @@ def run(
 
 
 def _report(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
-    """Report why a case failed; each reason only once."""
+    """Report why a case failed, but each reason only once."""
     if str(error) not in map(str, failed):
         messages.trouble(f"{words_of(case.settings)}: {error}")
     failed.append(error)

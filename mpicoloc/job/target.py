@@ -385,7 +385,7 @@ def _candidates(program: str, asked: str | None, family: str | None) -> list[str
 
 
 def _mpi4py_extension(program: str) -> str | None:
-    """The extension module of an mpi4py built for one MPI; wheels, which load any MPI, have another name."""
+    """The extension module of an mpi4py built for one MPI; in wheels, which load any MPI, its name differs."""
     lib = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program))), "lib")
     pythons = [name for name in os.listdir(lib) if name.startswith("python3")] if os.path.isdir(lib) else []
     for python in pythons:

@@ -305,7 +305,9 @@ def quick_module(name: str) -> list[str]:
 
 
 def libmpi_alias(found: target.Target) -> str | None:
-    """The MPI library under a name that mpi4py's wheel accepts: Debian renamed MPICH's libmpi.so.12.
+    """The MPI library under a name that mpi4py's wheel accepts.
+
+    Debian renamed MPICH's libmpi.so.12, so that library gets a link with this name.
 
     The wheel does not know the standard ABI. A library with that ABI is installed beside the same MPI with
     its native ABI, which the wheel knows, and processes with either library can communicate.

@@ -1,4 +1,4 @@
-"""Starts and ends Slurm labs on this machine; it is also the first process of a lab.
+"""Starts and ends Slurm labs on this machine; this module is also the first process of a lab.
 
 The first process is ``python -m mpicoloc.lab.slurm_cluster PLAN`` with PLAN in JSON. It is process 1 of a PID
 namespace with munged, slurmctld and one slurmd per node. Each slurmd has its own mount table, host name,
@@ -43,8 +43,8 @@ PARTITIONS = {
 class Plan:
     """A cluster: its name, nodes, processors per node, and first of ``n_nodes + 1`` consecutive ports.
 
-    `is_guarded`: only root can put jobs into partition shared.
-    `memory_mib`: memory per node, of which jobs get what they request; None: memory is not managed.
+    If `is_guarded`, only root can put jobs into partition shared. `memory_mib` is the memory per node, of
+    which jobs get what they request; if it is None, memory is not managed.
     """
 
     name: str

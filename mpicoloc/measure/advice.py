@@ -36,12 +36,12 @@ MIN_RANKS = 4
 
 
 def advice(profile: Profile) -> tuple[str, ...]:
-    """Advice, one sentence per finding, each beginning with the remedy; none if the evidence is weak.
+    """Advice, one sentence per finding, which begins with the remedy; no advice if the evidence is weak.
 
     Parameters
     ----------
     profile : Profile
-        Profile of a finished job; there is no advice on partial profiles, and on jobs below `MIN_WALL_S`.
+        Profile of a finished job; partial profiles, and jobs shorter than `MIN_WALL_S`, get no advice.
 
     Returns
     -------
@@ -191,7 +191,7 @@ def _times(slowdown: Estimate) -> str:
 
 
 def _whole_nodes(profile: Profile, alone_s: float) -> str:
-    """The price of whole nodes compared with that of the job's cores; empty if unknown or the same."""
+    """Text on the price of whole nodes and of the job's cores; empty if prices are unknown or the same."""
     price, n_cpus = profile.price, float(profile.tables["nodes"]["n_cpus"].sum())
     if price is None or price.rate_su <= 0 or not n_cpus > profile.job.n_cores:
         return ""

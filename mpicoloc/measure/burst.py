@@ -230,8 +230,8 @@ EDGE_ERROR = 0.25
 CUT_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Weights tried for the time that cut cycles took before their shutter."""
 MIN_GAIN, CLEAR_GAIN = 0.8, 0.6
-"""Ratio of the spread with a weight to that with weight 0: below the first the weight is used, below the
-second the gain is significant."""
+"""Bounds on the ratio of the spread with a weight to the spread with weight 0: below the first bound, the
+weight is used; below the second, the gain is significant."""
 MIN_GROUPS = 8
 """Least number of groups of shutters for which spreads can be compared."""
 SETTLE_S, SETTLE_ERROR = 0.015, 0.05
@@ -245,7 +245,7 @@ _MANY_KINDS = 2000
 
 @dataclass(frozen=True)
 class PhaseSlowdown:
-    """Slowdown of the co-run phase, T_co/T_solo; if it is None, `reason` says why.
+    """Slowdown of the co-run phase, T_co/T_solo; if there is none, `reason` says why.
 
     `alternatives` are the results of other estimators, `meters` those of all meters that were tried.
     """
@@ -259,7 +259,7 @@ class PhaseSlowdown:
 
 @dataclass(frozen=True)
 class ThreadSlowdowns:
-    """Slowdown of the co-run phase of each thread, with its 95 % interval; NaN if it was not measured."""
+    """Slowdown of the co-run phase of each thread, with its 95 % interval; NaN for unmeasured threads."""
 
     thread: NDArray[np.int64]
     value: Floats
@@ -312,7 +312,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
 
 
 def too_few(n_windows: int, others: str = "") -> str:
-    """Reason and remedy if too few shutters are valid; `others`: counts of the invalid ones by verdict."""
+    """Reason and remedy if too few shutters are valid; `others` counts the invalid shutters by verdict."""
     why = f"{counted(n_windows, 'valid shutter')}, {MIN_SHUTTERS} needed"
     refused = f" (not valid: {others})" if others else ""
     return f"{why}{refused}; {SHARE_LONGER}, or raise the co-runners' --shutter-duty-frac"

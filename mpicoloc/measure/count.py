@@ -406,7 +406,7 @@ def _alone(rows: Table, shutters: Table) -> Flags:
 
 
 def _shares_s(rows: Table) -> Floats:
-    """Time around each shutter, half-way to its neighbours; no gap counts as more than twice the median gap."""
+    """Time around each shutter, half-way to its neighbours; a gap counts as at most twice the median gap."""
     shares = np.ones(len(rows))
     for node in np.unique(rows["i_node"]):
         here = rows["i_node"] == node

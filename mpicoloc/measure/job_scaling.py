@@ -155,7 +155,7 @@ class RankSlowdowns:
         return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
 
     def with_rank_slowdowns(self, ranks: Table) -> Table:
-        """Table "ranks" with the columns of waits and slowdowns filled in; NaN: not known."""
+        """Table "ranks" with the columns of waits and slowdowns filled in; unknown values are NaN."""
         result = ranks.copy()
         columns = {
             "wait_frac": self.waits.wait_frac,

@@ -112,7 +112,7 @@ def notable_frac(profile: Profile) -> float | None:
 
 
 def delay_note(profile: Profile) -> str | None:
-    """A sentence on the processor time that a job lost to unmeasured processes; None if it lost little."""
+    """A sentence on the processor time that a job lost to unmeasured processes; None if this is little."""
     job, found = profile.job, profile.interference
     frac = notable_frac(profile)
     if frac is None:
@@ -151,7 +151,10 @@ def most_crowded(profile: Profile) -> tuple[int, int] | None:
 
 
 def most_crowded_node(ranks: Table, cpus_of_nodes: list[int]) -> tuple[int, int] | None:
-    """Ranks and processors of the node with most ranks per processor; None if no node has more than one."""
+    """Numbers of ranks and processors of the node with most ranks per processor.
+
+    None if no node has more ranks than processors.
+    """
     n_ranks = [int((ranks["i_node"] == i_node).sum()) for i_node in range(len(cpus_of_nodes))]
     nodes = [pair for pair in zip(n_ranks, cpus_of_nodes, strict=True) if 0 < pair[1] < pair[0]]
     return max(nodes, key=lambda pair: pair[0] / pair[1], default=None)

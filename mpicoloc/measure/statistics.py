@@ -84,7 +84,7 @@ class Difference:
 
     @property
     def is_exact(self) -> bool:
-        """Whether there is no scatter: counts are often the same in every run."""
+        """Whether the runs do not scatter at all, as is common for counts."""
         return self.error < 1e-12
 
     @property

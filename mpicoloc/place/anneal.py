@@ -1,4 +1,4 @@
-"""Placement by simulated annealing: Han et al. 2016, Algorithm 5, many exchanges at a time.
+"""Placement by simulated annealing, Algorithm 5 of Han et al. 2016, with many exchanges at a time.
 
 The inputs are jobs, nodes with slots, and the slowdowns that jobs cause each other. Exchanges without a
 common job are accepted or rejected independently, so one step of NumPy calls handles many. Only jobs on the
@@ -498,7 +498,7 @@ class Annealing:
     Parameters
     ----------
     n_restarts : int or None
-        Replicas; None: the smaller the problem, the more replicas.
+        Number of replicas; None: the smaller the problem, the more replicas.
     n_sweeps : float or None
         Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` divided among the replicas,
         but at least `LEAST_SWEEPS` for each.
@@ -560,7 +560,7 @@ def _cooled(
 
 
 class _Best:
-    """The best placement so far of each replica: the last placement can be worse."""
+    """The best placement so far of each replica, because the last placement can be worse."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._n_violations, self._totals = replicas.n_violations(), replicas.totals()

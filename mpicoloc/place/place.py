@@ -150,7 +150,10 @@ _ALL_NODES = {POLICY_NUMBERS["interpolate"], POLICY_NUMBERS["all-max"]}
 
 
 class _Program:
-    """The linear program: meetings of two kinds, and empty neighbours, pressure and cost of each kind."""
+    """The linear program.
+
+    The unknowns are meetings of each pair of kinds, and empty neighbours, pressure and cost of each kind.
+    """
 
     def __init__(self, problem: Problem, kinds: _JobClasses, is_worst: bool) -> None:
         self.problem, self.kinds, self.is_worst = problem, kinds, is_worst
@@ -186,7 +189,7 @@ class _Program:
         return self._of_undisturbed_jobs() if found.fun is None else float(found.fun)
 
     def _of_undisturbed_jobs(self) -> float:
-        """The objective if no job had a co-runner: always a bound, used if the solver fails."""
+        """The objective if no job had a co-runner. It is always a bound, and is used if the solver fails."""
         least = self.kinds.cost.min(axis=1)
         return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 

@@ -32,7 +32,7 @@ SHIM = ("common", "guest")
 HOG = "bubble/hog"
 """The memory hog without its main program."""
 AGENT = ("agent", "common", "trace", HOG)
-"""The node agent with all that it calls; independent of MPI."""
+"""The node agent with all code that it calls; it does not depend on MPI."""
 KEEPER = (*AGENT, "keeper")
 BUBBLE = ("bubble",)
 """The memory hog as a program."""
@@ -193,7 +193,7 @@ class Capstone:
 
 
 def find_capstone() -> Capstone | None:
-    """Headers and library of Capstone 5 from its wheel; None if not installed or of another version."""
+    """Headers and library of Capstone 5 from its wheel; None if there is no wheel of this version."""
     try:
         wheel = importlib.metadata.distribution("capstone")
     except importlib.metadata.PackageNotFoundError:

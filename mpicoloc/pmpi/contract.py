@@ -52,7 +52,7 @@ def is_own_file(path: str | os.PathLike[str]) -> bool:
 
 
 def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
-    """A writable copy of the file's first bytes, or of all bytes; holes of the file stay unallocated.
+    """A writable copy of the file's first `n_bytes`, or of all bytes; holes of the file stay unallocated.
 
     A segment of a running job has 8 MB, most of it empty, which matters on a node with hundreds of ranks.
     """
@@ -197,7 +197,7 @@ def read_board() -> np.void:
 
 
 def board_socket() -> str:
-    """Name of the abstract socket where the jobs of this node meet; empty if they do not need one."""
+    """Name of the abstract socket where the jobs of this node meet; empty if they need no socket."""
     name = ffi.new("char[]", lib.MC_NAME_LEN)
     return str(ffi.string(name).decode()) if lib.mc_board_socket_name(name, lib.MC_NAME_LEN) else ""
 
@@ -232,7 +232,7 @@ def n_foreign() -> int:
 
 
 def segment_paths(key: str) -> list[str]:
-    """This user's segment files of a job on this node, in rank order; other users may plant files."""
+    """Segment files of a job on this node, in rank order; only this user's, as others may plant files."""
     found = {}
     for path in glob.glob(glob.escape(shm_path(key, "")) + ".*.seg"):
         rank = path.rsplit(".", 2)[1]

@@ -59,9 +59,10 @@ class Elf(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """The MPI that a program loads: its family ("mpich", "openmpi", "abi"), and its file (None: not found).
+    """The MPI that a program loads: its family ("mpich", "openmpi" or "abi") and the file of its library.
 
-    `user` is the file that links the MPI: the program or one of its libraries; empty if no file does.
+    The file is None if it was not found. `user` is the file that links the MPI: the program or one of its
+    libraries. It is empty if no file links the MPI.
     """
 
     abi: str
@@ -107,7 +108,7 @@ def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
 
 
 def build_id(path: str) -> str:
-    """Build ID of a program or library, hexadecimal; empty if it has none or is not an ELF file.
+    """Hexadecimal build ID of a program or library; empty if it has no ID or is not an ELF file.
 
     Raises `UsageError` if the ELF file is truncated or damaged.
     """

@@ -415,7 +415,7 @@ def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
 
 
 def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
-    """C expressions: whether a completion call completed all requests, and how many it completed.
+    """Two C expressions: whether a completion call completed all requests, and how many it completed.
 
     After a failure the output arguments may be invalid pointers.
     """
@@ -477,7 +477,7 @@ def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
 def end_lines(
     row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
 ) -> list[str]:
-    """Statements after the call; ``request``: the request that it created; ``is_kept``: it is persistent."""
+    """Statements after the call. The call created ``request``, which is persistent if ``is_kept``."""
     hook = ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     after = hook if row.after else []
     if not row.volume and not row.first:

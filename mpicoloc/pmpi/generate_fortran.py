@@ -45,7 +45,7 @@ _HEAD = """#include "guest/calls/completion.h"
 
 
 def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str:
-    """``fortran_gen.c``: the Fortran symbols of each function that do not call the C symbols."""
+    """``fortran_gen.c``: for each function, those Fortran symbols that do not call the C symbols."""
     parts = [_HEAD]
     has_large_counts = any(p.name == "MPI_Send_c" for p in prototypes)
     for p in prototypes:
