@@ -171,7 +171,7 @@ def script_interpreter(file: str) -> str | None:
 
 
 def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
-    """MPI of the first of these words that is an MPI program."""
+    """The MPI of the first of these words that names an MPI program."""
     for _, path in _programs(words, env):
         linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
         if linked is not None:
@@ -188,7 +188,7 @@ def _programs(words: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[in
 
 
 def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
-    """MPI of the first MPI program in the script that these words run, or in ``sh -c "..."`` among them.
+    """The MPI of the first MPI program in the script that these words run, or in ``sh -c "..."`` among them.
 
     This is a guess, because the script is not run; so an MPI of another family than the launcher's is
     ignored.
@@ -385,7 +385,10 @@ def _candidates(program: str, asked: str | None, family: str | None) -> list[str
 
 
 def _mpi4py_extension(program: str) -> str | None:
-    """The extension module of an mpi4py built for one MPI; in wheels, which load any MPI, its name differs."""
+    """The extension module of an mpi4py that was built for one MPI; None if there is none.
+
+    The module in wheels, which load any MPI, has another name.
+    """
     lib = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program))), "lib")
     pythons = [name for name in os.listdir(lib) if name.startswith("python3")] if os.path.isdir(lib) else []
     for python in pythons:

@@ -59,9 +59,9 @@ def _paces_of_all(tables: Tables) -> Paces | None:
 def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
     """Relative gain in speed from pausing each co-runner, and the covariance of the gains.
 
-    Least squares: the pace in a shutter, over the mean pace beside the same co-runners, is 1 plus the gains
-    of the paused co-runners. The covariance is by jackknife. Returns None if some co-runners were always
-    paused together, so that their gains cannot be separated.
+    A fit by least squares: the pace in a shutter over the mean pace beside the same co-runners is 1 plus the
+    gains of the paused co-runners. The covariance is by jackknife. Returns None if some co-runners were
+    always paused together, so that their gains cannot be separated.
     """
     paused = found.present & ~found.spared
     columns = ((paused[:, None] >> numbers.astype(np.uint64)) & np.uint64(1)).astype(float)

@@ -78,9 +78,9 @@ def choose(
 ) -> PhaseSlowdown:
     """Choose between the estimate from bursts and that of the meter `count` or `ipc`.
 
-    `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. Estimates
-    are not averaged: all meters use the same shutters, so their errors are correlated, and the interval of an
-    average would be too narrow.
+    `counted` has all estimates of `ipc`, the best first. `was_chosen` tells whether the user named the meter.
+    Estimates are not averaged: all meters use the same shutters, so the errors of the estimates are
+    correlated, and the interval of an average would be too narrow.
     """
     of_burst, coverage_frac = by_burst.slowdown, by_burst.coverage_frac
     if of_meter.meter == "count":

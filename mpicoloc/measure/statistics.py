@@ -23,7 +23,7 @@ class Comparison:
     name, unit : str
         Name and unit of the quantity.
     before, after : float or None
-        Geometric mean over the runs of each group, arithmetic if a run has 0; None: no run has a value.
+        Mean over the runs of each group, geometric, or arithmetic if a run has 0; None if no run has a value.
     n_before, n_after : int
         Number of runs with a value.
     ratio : float or None
