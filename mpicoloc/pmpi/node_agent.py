@@ -15,7 +15,7 @@ from mpicoloc.pmpi import contract
 from mpicoloc.pmpi.contract import ffi, lib
 
 KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000
-"""Time to wait for the keeper's agent before this process becomes the agent, ns; length of each single wait."""
+"""Time to wait for the keeper's agent before this process becomes the agent, ns; length of each wait."""
 
 
 class Common(NamedTuple):
