@@ -397,7 +397,7 @@ def _is_of(profile: str, job_id: str) -> bool:
 
 
 def _summary(profile: str, job_id: str, before: tuple[int, int] | None, has_reason: bool) -> None:
-    """Print one line about the profile; on a terminal, or if the user asked for details, with the result."""
+    """Print one line about the profile. It has the result on a terminal, or if the user asked for details."""
     after = stamp(profile)
     if after is None or after == before or (has_reason and not _is_of(profile, job_id)):
         if has_reason:

@@ -52,7 +52,7 @@ class Place(NamedTuple):
 def place_of(env: Mapping[str, str]) -> Place:
     """Place of this rank, from the launcher's variables.
 
-    Without such variables the node is taken to have one rank. Raises `UsageError` if variables disagree.
+    Without such variables the node is taken to have one rank. Raises `UsageError` if variables are invalid.
     """
     for launcher, family, rank, size in _LOCAL:
         if rank in env and size in env:

@@ -145,7 +145,7 @@ def stop(name: str) -> bool:
 
 
 def end(what: str, name: str, peer: socket.socket) -> bool:
-    """Kill process 1 of a lab, the owner of `peer`, and wait for its end. Returns False if it was gone.
+    """Kill process 1 of a lab, the owner of `peer`, and wait for its end. False: it had ended.
 
     Raises the errors of `stop`.
     """
