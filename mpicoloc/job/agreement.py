@@ -1,13 +1,13 @@
 """Shutters of a job on several nodes: each takes place at the same instant on all of its nodes, or on none.
 
 If co-runners paused on one node only, the ranks there would wait for those on other nodes, and the shutter
-would show no speed-up. So the coordinators, one per node, agree over MPI: all send an offer, the next instant
-follows from all offers, each coordinator asks its node agent whether the board is free then, and the shutter
-is taken if all boards are free. Afterwards they exchange verdicts, because a shutter counts either on all
-nodes or on none.
+would show no speed-up. So the coordinators, one per node, agree over MPI. Each coordinator sends an offer to
+all others and computes the instant of the next shutter from all offers. It then asks its node agent whether
+the board is free at that instant, and the shutter is taken if all boards are free. Afterwards the
+coordinators exchange verdicts, because a shutter counts either on all nodes or on none.
 
-Every coordinator makes the same collective calls in the same order, whatever fails on its node: otherwise the
-others, and with them the application, would wait for it in MPI_Finalize.
+Every coordinator makes the same collective calls in the same order, even if something fails on its node.
+Otherwise the other coordinators, and with them the application, would wait for it in MPI_Finalize.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 #
 # Each node has its own CLOCK_MONOTONIC, which began when the node was booted. The first coordinator exchanges
 # messages with each of the others in turn; half the round trip of the quickest exchange bounds the error. A
-# receiver polls for some milliseconds, sleeping between polls, and then gives up until its next step: a
-# coordinator has other duties, and its partner may be paused.
+# receiver polls for some milliseconds, sleeping between polls, and then gives up until its next step,
+# because a coordinator has other duties and its partner may be paused.
 
 
 N_MIN, N_MAX = 8, 48
@@ -43,7 +43,7 @@ DRIFT = 50e-6
 UNKNOWN_NS = 1 << 60
 _END = 0
 _LOOK_S, _LOOKS = 0.00003, 700
-"""Time between two polls, and number of polls; together they outlast a step of a coordinator."""
+"""Time between two polls, s, and number of polls; all polls together outlast a coordinator's step."""
 _NAP_S = 0.0005
 
 OffsetSteps = Generator[None, None, "Offset"]
@@ -58,7 +58,7 @@ class Offset(NamedTuple):
     drift: float = DRIFT
 
     def bound_ns(self, at_ns: int) -> int:
-        """The largest error of the offset at another time."""
+        """The largest possible error of the offset at the time `at_ns`."""
         return self.error_ns + int(abs(at_ns - self.t_ns) * self.drift)
 
     def better(self, new: Offset, at_ns: int) -> Offset:
@@ -120,7 +120,7 @@ def _answer(comm: MPI.Comm) -> OffsetSteps:
 
 
 def _is_there(comm: MPI.Comm, source: int, n_looks: int) -> bool:
-    """Whether a message arrives. Polls with sleeps: a process that spins on a full node gets preempted."""
+    """Whether a message arrives. Sleeps between polls: a process that spins on a full node is preempted."""
     for i in range(n_looks):
         if i:
             time.sleep(_LOOK_S)
@@ -134,19 +134,19 @@ REST_NS = 500_000_000
 ANSWER_WITHIN_NS = 2_000_000_000
 """Time limit for the answer of an agent, which looks for questions every 50 ms."""
 DEAF_NS = 10_000_000_000
-"""Time before the next question if an agent did not answer: it is stopped, or has no board."""
+"""Time before an agent that did not answer is asked again: such an agent is stopped, or has no board."""
 CLOCKS_EVERY_NS = 4_000_000_000
 CLOCKS_PART = 50
 """At most 1 / `CLOCKS_PART` of the time is spent on measuring clocks."""
 CLOCKS_AHEAD_NS = 5_000_000_000
 """Usual time between the agreement on a shutter and its start."""
 SLACK_NS = 300_000_000
-"""Time allowed for an agreement at first; it is doubled whenever it was too short."""
+"""Time allowed for the first agreement; it is doubled after each agreement that came too late."""
 MOST_SLACK_NS = 10_000_000_000
 BOUNDS_IN_SHUTTER = 8
 """Least ratio of a shutter's length to the largest difference between clocks."""
 MOST_LENGTHENING = 4
-"""Largest factor by which this ratio lengthens a shutter; if more is needed, no shutter is taken."""
+"""`BOUNDS_IN_SHUTTER` lengthens a shutter at most by this factor; if more is needed, none is taken."""
 
 _COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
 Steps = Generator[None, None, Any]
@@ -165,11 +165,11 @@ class Offer(NamedTuple):
     max_ns: int = 0
     """Length of the longest shutter that this node accepts."""
     verdict: int = 0
-    """Verdict on this node's last shutter; `elsewhere` if it was dropped as the agreement came too late."""
+    """Verdict on this node's last shutter; `elsewhere` if the agreement on it came too late."""
     is_clock_old: int = 0
-    """Whether clocks must be measured again; set by the first coordinator only, which measures the others."""
+    """Whether clocks must be measured again; only the first coordinator, which measures them, sets this."""
     bubble: int = 0
-    """Bubble drawn on this node for the next common shutter (see `mc_common`); the first node's is used."""
+    """Bubble drawn on this node for the next common shutter (see `mc_common`); the first node's applies."""
     is_bubble_wanted: int = 0
     """Whether a bubble is wanted even beside co-runners. Without co-runners shutters are for bubbles only."""
 
@@ -177,8 +177,8 @@ class Offer(NamedTuple):
 class Plan(NamedTuple):
     """A shutter for all nodes, with its start by the first node's clock. `i` counts from 1.
 
-    `bubble` runs beside the job on all nodes (0: none). `for_bubble`: no node has co-runners, so the shutter
-    is for the bubble alone.
+    `bubble` is the bubble that runs beside the job on all nodes (0: none). If `for_bubble`, no node has
+    co-runners, so the shutter is for the bubble alone.
     """
 
     i: int
@@ -199,10 +199,10 @@ def apart_ns(offers: Sequence[Offer]) -> int:
 
 
 def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan | None:
-    """The next shutter; all coordinators compute the same one from the same offers.
+    """The next shutter, or None; all coordinators compute the same result from the same offers.
 
-    None if the job has no co-runners and no bubble can run on all nodes, if the clocks are too inaccurate, or
-    if an agent cannot measure or has not looked for jobs yet.
+    There is no next shutter if the job has no co-runners and no bubble can run on all nodes, if the clocks
+    are too inaccurate, or if an agent cannot measure or has not looked for jobs yet.
     """
     bubble = bubble_of_all(offers)
     if not (is_shared(offers) or bubble) or any(offer.n_jobs == 0 for offer in offers):
@@ -212,8 +212,8 @@ def plan(offers: Sequence[Offer], i: int, last_ns: int, slack_ns: int) -> Plan |
     if duration_ns > min(MOST_LENGTHENING * wanted_ns, *(offer.max_ns for offer in offers)):
         return None
     period_ns = max(offer.period_ns for offer in offers)
-    # A shutter is taken as often as it is the job's turn on the node with most jobs, or less often if the
-    # shutter must be longer.
+    # Shutters are as frequent as the job's turns on the node with most jobs, or less frequent if they must be
+    # longer.
     turn_ns = max(
         offer.n_jobs * offer.period_ns * duration_ns // max(offer.duration_ns, 1) for offer in offers
     )
@@ -232,7 +232,7 @@ def bubble_of_all(offers: Sequence[Offer]) -> int:
 
 
 def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
-    """The next common step of all coordinators: end, clocks, vote, or offers."""
+    """The next common step of all coordinators: to end, measure clocks, vote, or exchange offers."""
     if any(offer.is_over for offer in offers):
         return "end"
     if offers[0].is_clock_old:
@@ -241,7 +241,7 @@ def what_follows(offers: Sequence[Offer], taken: Plan | None) -> str:
 
 
 def verdict_of_all(own: int, offers: Sequence[Offer]) -> int:
-    """Verdict on a shutter for all nodes: this node's own, or `elsewhere` if another node's differs."""
+    """Verdict on a shutter for all nodes: this node's own, or `elsewhere` if that of another node differs."""
     if own not in _COUNTING_VERDICTS:
         return own
     is_same = all(offer.verdict == own for offer in offers)
@@ -266,7 +266,7 @@ class Agreement:
         self.is_active = comm.Get_size() > 1
 
     def step(self, is_over: bool) -> None:
-        """Advance as far as possible without blocking; `is_over`: this node's ranks need no more shutters."""
+        """Advance as far as possible without blocking. `is_over`: this node's ranks need no more shutters."""
         self._is_over = is_over
         if not self.is_active:
             return
@@ -313,7 +313,7 @@ class Agreement:
             i += 1
 
     def _resign(self) -> Steps:
-        """Complete the collective calls that the others wait for, and tell them that shutters end."""
+        """Complete the collective calls in which the others wait, and tell them that shutters have ended."""
         if self._next == "clocks":
             yield from offset(self._comm)
         if self._next == "vote":

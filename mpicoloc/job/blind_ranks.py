@@ -1,4 +1,4 @@
-"""Detects ranks that use MPI without mpicoloc's library and so would hang in MPI_Init, as the coordinator."""
+"""Detects ranks that use MPI without mpicoloc's library: they would hang in MPI_Init with the coordinator."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PAST = "past"
 """Suffix of the empty file by which a rank announces that it opened a second MPI by dlmopen
 (`mc_announce_trouble`)."""
 PATIENCE_S = 3.0
-"""A process with MPI but without the library for this time, s, is a rank, not a tool of a script."""
+"""A process that has had MPI but not the library for this time, s, is a rank and not a tool of a script."""
 FOREIGN_PATIENCE_S = 15.0
 """The same time for processes of another user, whose libraries are not visible."""
 _LIBRARY = b"/libmpicoloc-"
@@ -29,7 +29,7 @@ READY, WITH_LIBRARY, BLIND, FOREIGN, OTHER = "ready", "with library", "blind", "
 
 
 def processes() -> dict[int, int]:
-    """Descendants of the launcher's process on this node, with their parents; children after parents.
+    """Descendants of the launcher's process on this node, each with its parent; parents come before children.
 
     The branch that contains this process is left out.
     """
@@ -58,7 +58,10 @@ def _below(top: int, parents: Mapping[int, int]) -> dict[int, int]:
 
 
 def look(pid: int) -> str:
-    """Whether a process has loaded MPI, the library, or both; OpenSHMEM starts MPI unseen by the library."""
+    """The state of a process: whether it has loaded MPI, the library, or both.
+
+    A process with OpenSHMEM is `BLIND`, because OpenSHMEM starts MPI unseen by the library.
+    """
     try:
         with open(f"/proc/{pid}/maps", "rb") as file:
             maps = file.read()
@@ -76,7 +79,7 @@ def look(pid: int) -> str:
 
 
 def _contains_mpi(program: str) -> bool:
-    """Whether MPI is linked statically: then the program contains MPI's messages, with function names."""
+    """Whether a program is linked statically with MPI, and so contains MPI's messages with function names."""
     with open(program, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as image:
         return image.find(b"MPI_Init") >= 0
 
@@ -90,7 +93,7 @@ class Lookout:
         self._since_s: dict[str, float] = {}
 
     def check(self, found: Mapping[int, int]) -> None:
-        """Look at these processes, given with their parents; to be called at every check of the ranks.
+        """Look at the processes in `found`, which maps each to its parent; call this at every check of ranks.
 
         Raises `EnvironmentFault` if the job must be ended.
         """
@@ -143,8 +146,8 @@ def end_all() -> None:
     while new := [pid for pid in processes() if pid not in found]:
         _signal(new, signal.SIGSTOP)
         found += new
-    # Signal children before parents: when the first rank ends, the launcher ends this process, which could
-    # then signal no others.
+    # Signal children before parents: as soon as one rank ends, the launcher ends this process, which could
+    # then not signal the rest.
     _signal(found[::-1], signal.SIGTERM)
     _signal(found[::-1], signal.SIGCONT)
 

@@ -31,7 +31,7 @@ from mpicoloc.pmpi import paths
 
 
 class Finding(NamedTuple):
-    """One finding. `state`: "ok", "note" (jobs run with a limitation), or "fail" (no measurement)."""
+    """One finding. `state` is "ok", "note" (jobs run with a limitation), or "fail" (no job is measured)."""
 
     name: str
     state: str

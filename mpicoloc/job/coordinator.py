@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 IDLE_S = 3.0
 """The child ends after this time without a request."""
 ANSWER_S = 10.0
-"""Longest wait for the child's answer; then the coordinator does the work itself, as the ranks wait."""
+"""Longest wait for the child's answer; after that the coordinator does the work, because the ranks wait."""
 COMMAND_NAME = "mpicoloc-writer"
 """Name of the child for `ps -o comm` and /proc."""
 
@@ -53,8 +53,8 @@ class WarmWriter:
     in longer jobs it ends after `IDLE_S`, which frees its memory. Without a child the coordinator does the
     work itself.
 
-    `work` are the functions that the child can run: `marshal` must support their arguments and results, and
-    it must be harmless to run them twice. `load` loads their libraries; the child calls it at once.
+    `work` lists the functions that the child can run. `marshal` must support their arguments and results, and
+    running them twice must be harmless. `load` loads their libraries; the child calls `load` at once.
     """
 
     def __init__(self, work: Iterable[Work], load: Callable[[], object]) -> None:
@@ -87,7 +87,7 @@ class WarmWriter:
             self._pipe = own.makefile("rwb")
 
     def _ask(self, words: list[Any]) -> tuple[Any] | None:
-        """The child's answer in a tuple; None if the child fails, which also ends the child."""
+        """The child's answer in a tuple. If the child fails, the result is None, and the child is ended."""
         if self._pipe is None:
             return None
         try:
@@ -175,7 +175,7 @@ class Membership:
         if self._is_announced("session"):
             self._join_session()
         else:
-            self._join_world()  # the choice even if no file could be created: most applications use MPI_Init
+            self._join_world()  # also if no file could be created: most applications use MPI_Init
 
     def look(self) -> None:
         """Join MPI_COMM_WORLD if the application, which began with a session, now calls MPI_Init.
@@ -239,7 +239,7 @@ class Membership:
 
 
 def first_with(comm: MPI.Comm, is_true: bool) -> int:
-    """The first rank whose `is_true` is set, or 0 if no rank's is."""
+    """The first rank whose `is_true` is set, or 0 if there is none."""
     flags = bytearray(comm.Get_size())
     comm.Allgather(bytes([is_true]), flags)
     return max(0, flags.find(1))
@@ -278,7 +278,7 @@ class Ranks:
                 self._fds.append(os.pidfd_open(head.pid))
 
     def begin_again(self, announcement: str, i_round: int) -> bool:
-        """Wait until a process announces MPI for round `i_round`; False once all have ended."""
+        """Wait until a process announces MPI for round `i_round`. Returns False once all have ended."""
         parent = os.getppid()
         poll = select.poll()
         left = set(self._fds)
@@ -296,15 +296,15 @@ class Ranks:
 STEP_NS = 25_000_000
 """Longest sleep of the agent, and hence the largest delay before it notices the job's end."""
 STEP_MIN_NS, STEP_PART = 2_000_000, 16
-"""Least sleep, ns. A sleep lasts at most the job's age / STEP_PART, because a short job must not wait long
-for this process."""
+"""Shortest sleep, ns, and divisor for the longest: a sleep lasts at most the job's age / STEP_PART, so that a
+short job does not wait long for this process."""
 TRACE_WITHIN_S = 5.0
 """Longest wait for the trace while the agent that writes it makes no progress."""
 N_STEPS = 20
 """Number of steps between two checks for signals and for messages of the other nodes."""
 N_STEPS_IF_ASKED = 2
-"""The same while others may wait for this process: the application, which has a session and may still call
-MPI_Init, or the coordinators of other nodes."""
+"""Used instead of `N_STEPS` while others may be waiting for this process: an application that has a session
+and may still call MPI_Init, or the coordinators of other nodes."""
 SEGMENTS_WITHIN_S = 5.0
 """Ranks that have no segment this long after MPI_Init have switched mpicoloc off."""
 RESTORED_WITHIN_S = 1.0
@@ -314,7 +314,7 @@ ALL_WITHIN_S = 5.0
 
 
 class _Stopped(BaseException):
-    """The job is being ended by the launcher (SIGTERM) or by this process, which exits with the code."""
+    """Raised if the launcher (SIGTERM) or this process ends the job; the argument is the exit code."""
 
 
 class Watcher:
@@ -329,7 +329,7 @@ class Watcher:
         return contract.MC_OK
 
     def ranks(self) -> tuple[int, int, int]:
-        """Ranks of this job on this node: seen, alive, finalizing."""
+        """Numbers of this job's ranks on this node: seen so far, alive, finalizing."""
         heads = contract.segment_heads(self._key)
         alive = [head for head in heads if os.path.exists(f"/proc/{head.pid}")]
         return len(heads), len(alive), sum(head.state == contract.MC_RANK_FINALIZING for head in alive)
@@ -379,7 +379,7 @@ def _remove_marks(key: str) -> None:
 
 
 def _tell_reason(why: str) -> None:
-    """Print why there is no profile, and delete the marker file, so that `mpicoloc run` does not."""
+    """Print why there is no profile, and delete the marker file, or `mpicoloc run` would print one, too."""
     print_to_stderr(why)
     with contextlib.suppress(OSError):
         os.unlink(os.environ.get(config.REASON_ENV, ""))
@@ -444,7 +444,7 @@ def _schedule(policy: int) -> None:
 
 
 def _n_ranks() -> int:
-    """Ranks of the application on this node."""
+    """Number of the application's ranks on this node."""
     return int(os.environ.get(config.SIBLINGS_ENV, "0"))
 
 
@@ -460,7 +460,7 @@ def _load_mpi() -> Any:
 
 @contextlib.contextmanager
 def _sigterm_stops() -> Iterator[None]:
-    """Let SIGTERM raise `_Stopped`, so that `with` blocks clean up; elsewhere SIGTERM kills."""
+    """In this context SIGTERM raises `_Stopped`, so that `with` blocks clean up; elsewhere SIGTERM kills."""
 
     def stop(signum: int, frame: object) -> None:
         raise _Stopped(0)
@@ -473,7 +473,7 @@ def _sigterm_stops() -> Iterator[None]:
 
 
 def _guarded(function: Any, *arguments: Any) -> Any:
-    """Call a function; a failure is printed as one line, because it must not harm the application."""
+    """Call a function. Print a failure as one line: a failure here must not harm the application."""
     try:
         return function(*arguments)
     except MpicolocError as error:
@@ -540,7 +540,7 @@ def _open_agent(key: str, stack: contextlib.ExitStack) -> node_agent.Agent | Wat
 
 
 def _wait_for_segments(key: str) -> str | None:
-    """The job's id, from the first segment on this node. None: there is none, and a rank said why."""
+    """The job's id, from the first segment on this node; None if there is none and a rank has said why."""
     started_s = time.monotonic()
     while time.monotonic() < started_s + SEGMENTS_WITHIN_S and not init_barrier.any_is_off(key):
         for head in contract.segment_heads(key):
@@ -620,7 +620,7 @@ def _await_segments(key: str) -> None:
 
 
 def _merge(packed: list[bytes]) -> str:
-    """Write the profile of all nodes; returns the reason, which rank 0 prints, if this failed."""
+    """Write the profile of all nodes. If this fails, the result is the reason, which rank 0 prints."""
     from mpicoloc.profile import assemble
     from mpicoloc.profile.bundle import unpack_part
 

@@ -44,7 +44,7 @@ def given(args: argparse.Namespace) -> dict[str, str | None]:
 def application(words: Sequence[str], what: str, usage: str) -> list[str]:
     """The program and its arguments, without a ``--`` before them.
 
-    Raises `UsageError` if there is no program; its message says that `what` is missing, and shows `usage`.
+    Raises `UsageError` if there is no program; the message says that `what` is missing, and shows `usage`.
     """
     app = list(words[1:] if words[:1] == ["--"] else words)
     if not app:

@@ -1,4 +1,4 @@
-"""Detects that the application on this node is about to start MPI, when MPI cannot be used yet to ask."""
+"""Detects, without using MPI, that the application on this node is about to start MPI."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ OFF = "off"
 POLL_S = 0.02
 SCAN_EVERY_S = 1.0
 START_WITHIN_S = 3.0
-"""Time limit, s, for a rank to reach `mpicoloc.wrap`; `GONE_FOR_S` later it counts as ended."""
+"""Time limit, s, for a rank to reach `mpicoloc.wrap`; `GONE_FOR_S` later, the rank counts as ended."""
 GONE_FOR_S = 2.0
 CONNECT_S = 1.0
-"""Time for ranks to load MPI and connect to the launcher; Open MPI 4's may hang if a rank dies earlier."""
+"""Time for ranks to load MPI and connect to the launcher. The launcher of Open MPI 4 may hang if a rank dies
+earlier."""
 LEFT_POLL_S = 1e-3
 WORD_WITHIN_S = 1.0
 """Longest time between a rank's creation of its announcement file and the write to it."""
@@ -82,14 +83,14 @@ def announced(announcement: str) -> list[tuple[str, int]]:
 
 
 class Record:
-    """The coordinator's record in the announcement file; for ranks `csrc/guest/world/launch.c` writes it."""
+    """The coordinator's record in the announcement file; `csrc/guest/world/launch.c` writes the ranks'."""
 
     def __init__(self, announcement: str) -> None:
         self._path = announcement
         self._place = -1
 
     def begin(self, i_round: int) -> None:
-        """Record that this process has ended all earlier rounds, and wait until the node's others have."""
+        """Record that this process has ended all earlier rounds, and wait until all processes here have."""
         how_len = contract.MC_HOW_LEN
         line = f"{'wrap':{how_len}}{i_round:{contract.MC_RECORD_LEN - how_len - 1}}\n".encode()
         with contextlib.suppress(OSError):
@@ -127,20 +128,20 @@ def pids(key: str) -> list[int]:
 
 
 def end_all(key: str, n_ranks: int, announcement: str) -> None:
-    """End the ranks on this node once all have started: they would wait in MPI_Init forever."""
+    """End the ranks on this node once all have started, because they would wait in MPI_Init forever."""
     deadline_s = time.monotonic() + START_WITHIN_S
     while len(pids(key)) < n_ranks and time.monotonic() < deadline_s:
         time.sleep(POLL_S)
     time.sleep(CONNECT_S)
     with contextlib.suppress(OSError):
-        os.unlink(announcement)  # now: the launcher may end this process with the first rank
+        os.unlink(announcement)  # first, because the launcher may end this process with a rank
     for pid in pids(key):
         with contextlib.suppress(OSError):
             os.kill(pid, signal.SIGTERM)
 
 
 def any_at_wrap() -> bool:
-    """Whether a rank is not the application yet; ranks of other jobs count too, which only delays the end."""
+    """Whether a rank is not yet the application; ranks of other jobs count, which only delays the end."""
     python = _executable("self")
     # Comparing executables excludes the launcher, whose arguments contain the same words.
     return any(
@@ -158,7 +159,7 @@ def _executable(pid: str) -> str | None:
 
 
 def entries(pid: str, what: str) -> list[bytes]:
-    """Words of a process's "cmdline" or "environ" in /proc; empty if it is gone or not readable."""
+    """Words of the file "cmdline" or "environ" of a process in /proc; empty if it cannot be read."""
     try:
         with open(f"/proc/{pid}/{what}", "rb") as file:
             return file.read().split(b"\0")

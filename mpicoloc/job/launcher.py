@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def check_names(names: Sequence[str], what: str) -> None:
-    """Refuse names that a host file or file name cannot hold.
+    """Refuse names that cannot stand in a host file or file name.
 
     Raises `DataError` if a name has characters that host names cannot have.
     """
@@ -75,7 +75,8 @@ _BINDING = {"bind-to", "cpu-set", "cpu-list"}
 _HOSTS = {"host", "H", "hostfile", "machinefile"}
 """Flags of Open MPI, without dashes: for mapping ranks, binding them, and naming nodes."""
 _ROOM = {"map-by": ("subscribe", ":OVERSUBSCRIBE"), "bind-to": ("overload", ":overload-allowed")}
-"""For each flag: text in a value that already allows or forbids one more rank; text that allows it."""
+"""Two texts for each flag: a value that contains the first already allows or forbids one more rank; to allow
+one more rank, the second is appended to any other value."""
 
 
 class Launcher(NamedTuple):
@@ -88,7 +89,7 @@ class Launcher(NamedTuple):
 
 
 def identify(path: str) -> Launcher | None:
-    """An mpirun with its family, from the output of `--version`; None if the output does not name it."""
+    """An mpirun with its family, from the output of `--version`; None if the output names no family."""
     try:
         result = subprocess.run(
             [path, "--version"],
@@ -97,8 +98,7 @@ def identify(path: str) -> Launcher | None:
             timeout=20,
             check=False,
             stdin=subprocess.DEVNULL,
-            # Without mpicoloc's library and the ranks' variables, so that mpirun does not act as part of a
-            # job.
+            # Leave out mpicoloc's library and the variables of ranks, or mpirun would act as a part of a job.
             env={k: v for k, v in os.environ.items() if k not in ("LD_PRELOAD", "PMI_FD", "PMI_RANK")},
         )
     except (OSError, subprocess.TimeoutExpired):
@@ -177,11 +177,11 @@ def _flags(words: Iterable[str]) -> set[str]:
 def _with_room(major: int, n_ranks: int, extra: Sequence[str], n_cores: int) -> list[str]:
     """Arguments for Open MPI that give the ranks the same processors as without a coordinator.
 
-    Open MPI chooses mapping and binding by the number of ranks: up to two are bound to cores, more to sockets
-    (version 4) or NUMA domains (5), none if there are more ranks than cores. One more rank could change that
-    choice, so the arguments spell it out; `overload-allowed` lets the coordinator, which sleeps and unbinds
-    itself, share a core. The user's own mapping and binding are kept, and extended to
-    allow the extra process.
+    Open MPI chooses mapping and binding by the number of ranks. It binds up to two ranks to cores, and more
+    ranks to sockets (version 4) or NUMA domains (version 5); if there are more ranks than cores, it binds
+    none. One more rank could change that choice, so the arguments spell the choice out. `overload-allowed`
+    lets the coordinator, which sleeps and unbinds itself, share a core. The user's own mapping and binding
+    are kept, and extended to allow the extra process.
     """
     given = _flags(extra)
     words = [_word_with_room(before, word) for before, word in itertools.pairwise(["", *extra])]
@@ -207,8 +207,8 @@ def _word_with_room(flag: str, word: str) -> str:
 def await_end(child: subprocess.Popen[bytes], may_hang: Callable[[], bool]) -> tuple[int, bool]:
     """Wait for a launcher to end, and kill it if it hangs after its ranks have ended.
 
-    Result: its exit code, and whether it was killed. Open MPI 4.1.4 hangs and ignores SIGTERM if ranks die in
-    MPI_Init, because memory is full or because of a file size limit.
+    Result: its exit code, and whether it was killed. If ranks die in MPI_Init, because memory is full or a
+    file size limit is reached, Open MPI 4.1.4 hangs and ignores SIGTERM.
     """
     try:
         handle = os.pidfd_open(child.pid)
@@ -243,7 +243,7 @@ _PREFIXES = ("OMPI", "PRTE")
 
 
 def root_remedy(one: Launcher, arguments: Sequence[str] = ()) -> str:
-    """The remedy if Open MPI's mpirun refuses to run as root; empty if it agrees to."""
+    """The remedy if Open MPI's mpirun refuses to run as root; empty if it does not refuse."""
     names = [(f"{prefix}_ALLOW_RUN_AS_ROOT", f"{prefix}_ALLOW_RUN_AS_ROOT_CONFIRM") for prefix in _PREFIXES]
     is_allowed = any(all(os.environ.get(name) == "1" for name in pair) for pair in names)
     if one.family != "openmpi" or os.geteuid() != 0 or is_allowed or "--allow-run-as-root" in arguments:

@@ -124,7 +124,7 @@ def processes(jobs: Mapping[str, Iterable[str]]) -> set[int]:
 
 
 def _rank_of(path: str) -> int:
-    """The process of a segment, or 0 if it has ended; needed if the process's environment is not readable."""
+    """The process of a segment, or 0 if it has ended; used if the process's environment cannot be read."""
     with contextlib.suppress(MpicolocError, OSError):
         segment = contract.read_file(path)
         return int(segment["pid"]) if is_running(segment) else 0
@@ -132,7 +132,7 @@ def _rank_of(path: str) -> int:
 
 
 def files(folder: str, key: str | None = None) -> dict[str, list[str]]:
-    """Files in `folder` of this user's jobs, or of the job `key`, ended or not, by the jobs' keys."""
+    """Files in `folder` by job key: those of all jobs of this user, ended or not, or of job `key` alone."""
     found: dict[str, list[str]] = {}
     for name in sorted(os.listdir(folder)):
         match = _NAME.fullmatch(name)
@@ -151,7 +151,7 @@ def _words_of(pid: str) -> set[bytes]:
 
 
 def _is_named(key: str, words: set[bytes]) -> bool:
-    """Whether a process's arguments or environment name the job, as for its ranks, keeper and writers."""
+    """Whether a process's arguments or environment name the job, as those of its processes do."""
     return key.encode() in words or f"{config.KEY_ENV}={key}".encode() in words
 
 

@@ -82,7 +82,7 @@ class LiveJob:
 
 @dataclass(frozen=True)
 class Rates:
-    """A job's rates between two readings, per second; None: not known."""
+    """A job's rates between two readings, per second; None if unknown."""
 
     mpi_frac: float | None = None
     calls_per_s: float | None = None
@@ -133,7 +133,7 @@ def table(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> Listing:
 
 
 def as_json(jobs: Sequence[LiveJob], before: Mapping[int, Counts]) -> list[dict[str, Any]]:
-    """The rows of ``mpicoloc top --json``; None: not known."""
+    """The rows of ``mpicoloc top --json``; unknown values are None."""
     rows = [{"pid": job.owner >> 32} | _row(job, before) for job in jobs]
     return [plain({name: row[name] for name in row if name not in _NOT_PRINTED}) for row in rows]
 
@@ -182,7 +182,7 @@ def _slots() -> Iterator[np.void]:
 
 
 def _own(folder: str) -> Iterator[tuple[tuple[int, str], str]]:
-    """Key of each of this user's jobs, by agent process and name, because several jobs may share a name."""
+    """The key of each job of this user, by agent process and job id, because several jobs may share an id."""
     for name in os.listdir(folder):
         match = re.fullmatch(r"mpicoloc\.(.+)\.node", name)
         # The job may end while it is read, or belong to another user.

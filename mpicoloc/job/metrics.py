@@ -40,7 +40,8 @@ METRICS = {
     "node_ranks": ("Ranks on this node.", "n_ranks"),
     "age_seconds": ("Time since the job began.", "age_s"),
 }
-"""Metric names without the prefix ``mpicoloc_job_``: meaning, and key in a row of ``mpicoloc top --json``."""
+"""Meaning of each metric, and its key in a row of ``mpicoloc top --json``. Names lack the prefix
+``mpicoloc_job_``."""
 _NOBODY = 65534
 _N_CHILDREN, _CHILDREN_S = 16, 5.0
 """Largest number of child processes at a time, and time limit for the children of all users, s."""
@@ -91,7 +92,7 @@ class JobCollector(Collector):
             return self._rows
 
     def _named(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Rows with unique names: jobs with the same id become 12 and 12-2. A job keeps its name."""
+        """Rows with unique names: two jobs with the id 12 are named 12 and 12-2. A job keeps its name."""
         jobs = [(row["pid"], row["id"]) for row in rows]
         self._names = {job: self._names[job] for job in jobs if job in self._names}
         for job in jobs:
@@ -136,7 +137,7 @@ def _number(row: dict[str, Any], key: str) -> float | None:
 
 
 def _rows() -> list[dict[str, Any]]:
-    """The rows of ``mpicoloc top --json``; only for root do they exceed the board for other users' jobs."""
+    """The rows of ``mpicoloc top --json``; only root gets more on other users' jobs than the board has."""
     try:
         rows = live.as_json(live.jobs(), {})
     except MpicolocError as error:
@@ -153,7 +154,7 @@ def _rows() -> list[dict[str, Any]]:
 
 
 def _uid_of(row: dict[str, Any]) -> int | None:
-    """The other user who owns a job, checked by its process because anybody can write to the board."""
+    """Another user who owns a job, verified by the job's process: anybody can write to the board."""
     try:
         owner = os.stat(f"/proc/{row['pid']}").st_uid
     except OSError:

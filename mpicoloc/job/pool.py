@@ -21,7 +21,7 @@ _SIZES = ("OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP
 
 
 def n_ranks(env: Mapping[str, str]) -> int:
-    """Ranks of the job that this process belongs to; 1 if no launcher started it."""
+    """Number of ranks of the job that this process belongs to; 1 if no launcher started the process."""
     place = wrap.place_of(env)
     if place.launcher is None:
         return 1

@@ -16,7 +16,7 @@ of them."""
 
 
 def add_packages() -> None:
-    """Extend `sys.path` as `site` would, but only by one folder if that contains all `LIBRARIES`."""
+    """Extend `sys.path` as `site` would, but by one folder alone if that folder contains all `LIBRARIES`."""
     own = os.path.abspath(os.path.join(os.path.dirname(__file__), "..", ".."))
     prefix = os.path.dirname(os.path.dirname(sys.executable))
     in_venv = os.path.join(

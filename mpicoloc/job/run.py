@@ -32,7 +32,7 @@ from mpicoloc.pmpi import elf
 
 WAIT_PROFILE_S = 15.0
 LOOK_EVERY_S = 0.5
-"""Time between two checks that a process that will remove the job's files is still alive, s."""
+"""Time, s, between two checks that some process is still alive that will remove the job's files."""
 _FIRST_PID_NAMESPACE = 0xEFFFFFFC
 _BATCH_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "JOB_ID")
 
@@ -132,7 +132,7 @@ def _in_foreground() -> bool:
 
 
 def await_profile(env: Mapping[str, str]) -> None:
-    """Wait until the job's files in memory are gone: the profile is written, or no process can write it."""
+    """Wait until the job's files in memory are gone: the profile is written, or no process can do it."""
     folder = str(config.get("shm_dir", env))
     key = env[config.KEY_ENV]
     start = f"mpicoloc.{key}."
@@ -272,7 +272,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _note_alone(unshared: str, n_nodes: int) -> None:
-    """Say why a job has no coordinator; its slowdown is lost only if it runs on several nodes."""
+    """Say why a job has no coordinator. Only a job on several nodes then has no slowdown."""
     say, loss = (messages.note, ", so no slowdown is measured") if n_nodes > 1 else (messages.detail, "")
     say(f"{unshared}: the job has no coordinator{loss}")
 
@@ -301,8 +301,8 @@ def _run_job(command: Sequence[str], env: dict[str, str], n_nodes: int) -> int:
 def _check_topology(env: Mapping[str, str], is_flag: bool) -> None:
     """Check before the job runs that its topology can be read.
 
-    A topology that cannot be read is an error if given by flag; if it comes from the site's environment, a
-    note says so.
+    An unreadable topology is an error if it was given by a flag. If it comes from the site's environment, a
+    note reports it.
     """
     if config.get("network.topology", env) is None:
         return
@@ -324,7 +324,7 @@ class _Program(NamedTuple):
 
 
 def _programs(n_ranks: int, words: Sequence[str]) -> list[_Program]:
-    """The programs of a job: as for mpirun, a colon precedes the next ``-n N`` and program."""
+    """The programs of a job. As for mpirun, a colon separates each program from the ``-n N`` of the next."""
     parts: list[list[str]] = [[]]
     for word in words:
         if word == ":":
@@ -397,7 +397,7 @@ def _is_of(profile: str, job_id: str) -> bool:
 
 
 def _summary(profile: str, job_id: str, before: tuple[int, int] | None, has_reason: bool) -> None:
-    """Print one line about the profile, with its result on a terminal or if the user asked for details."""
+    """Print one line about the profile. It has the result on a terminal, or if the user asked for details."""
     after = stamp(profile)
     if after is None or after == before or (has_reason and not _is_of(profile, job_id)):
         if has_reason:

@@ -70,7 +70,7 @@ def append(path: str, row: Mapping[str, Any]) -> None:
 
 
 def _drop_cut_line(path: str) -> None:
-    """Remove an incomplete last line that a killed process left: the next row would be appended to it."""
+    """Remove an incomplete last line that a killed process left, or the next row would be appended to it."""
     if not os.path.exists(path):
         return
     with open(path, "rb+") as file:
@@ -82,7 +82,7 @@ def _drop_cut_line(path: str) -> None:
 
 
 def recover(path: str) -> dict[str, Row]:
-    """The saved rows by their ``key``; empty without a file.
+    """The saved rows by their ``key``; empty if there is no file.
 
     A damaged last row, such as a killed process leaves, is reported and removed.
 
@@ -175,9 +175,9 @@ def run(
 ) -> tuple[list[Row], int]:
     """Run the cases that the folder lacks, and write and print the rows of all cases.
 
-    The flags `of_one`, which apply to a single run, are refused; `several` names what makes several runs.
-    Result: the rows (empty in a worker rank), and the exit code: 1 if some cases failed, or that of the first
-    failure if all failed.
+    The flags `of_one` are refused, because they apply to a single run; the message names `several` as the
+    reason why there are several runs. Result: the rows (empty in a worker rank), and the exit code: 1 if some
+    cases failed, or that of the first failure if all failed.
     """
     from mpicoloc.job import pool
 
@@ -215,7 +215,7 @@ def run(
 
 
 def _report(failed: list[MpicolocError], case: Case, error: MpicolocError) -> None:
-    """Report why a case failed; each reason only once."""
+    """Report why a case failed, but each reason only once."""
     if str(error) not in map(str, failed):
         messages.trouble(f"{words_of(case.settings)}: {error}")
     failed.append(error)

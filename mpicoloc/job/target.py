@@ -75,7 +75,7 @@ class Target(NamedTuple):
     """An application: its file, the family and file of its MPI library, and the library to preload.
 
     `first` are the sanitizers that it links, which must come before any preloaded library. `unshared` says
-    why its world must not contain a coordinator, and is empty if it may.
+    why the application's world must not contain a coordinator, and is empty if it may.
     """
 
     file: str
@@ -114,7 +114,7 @@ _UNSHARED = {
     "partitioned communication": (b"mpi_psend_init", b"mpi_precv_init"),
     "sessions": (b"mpi_session_init",),
 }
-"""Features for which Open MPI 5 and 6 use a copy of the real world, each with the functions that start it.
+"""Features for which Open MPI 5 and 6 use a copy of the real world, with the functions that start each.
 Names are in lower case, so that they also match Fortran's."""
 
 
@@ -171,7 +171,7 @@ def script_interpreter(file: str) -> str | None:
 
 
 def _linked_by_words(words: Sequence[str], env: Mapping[str, str]) -> elf.Linked | None:
-    """MPI of the first of these words that is an MPI program."""
+    """The MPI of the first of these words that names an MPI program."""
     for _, path in _programs(words, env):
         linked = elf.linked_mpi(path, env.get("LD_LIBRARY_PATH", ""))
         if linked is not None:
@@ -188,7 +188,7 @@ def _programs(words: Sequence[str], env: Mapping[str, str]) -> Iterator[tuple[in
 
 
 def _linked_by_texts(words: Sequence[str], env: Mapping[str, str], family: str | None) -> elf.Linked | None:
-    """MPI of the first MPI program in the script that these words run, or in ``sh -c "..."`` among them.
+    """The MPI of the first MPI program in the script that these words run, or in ``sh -c "..."`` among them.
 
     This is a guess, because the script is not run; so an MPI of another family than the launcher's is
     ignored.
@@ -213,10 +213,10 @@ def _words_of_text(text: str) -> list[str]:
 
 
 def script_text(words: Sequence[str], env: Mapping[str, str]) -> str:
-    """The beginning of the script that the first program among these words is or runs; empty if there is
-    none.
+    """The beginning of a script: the first program among these words, or the script that this program runs.
 
-    No other file is opened, because it may be a pipe or input that the application will read.
+    Empty if there is no script. No other file is opened, because another file may be a pipe, or input that
+    the application will read.
     """
     for i, path in _programs(words, env):
         if base_name(path) in SHELLS:
@@ -243,7 +243,7 @@ def refuse_launcher(file: str, app: Sequence[str], env: Mapping[str, str]) -> No
     """Refuse a script that starts its ranks itself: under a launcher each rank would start a job.
 
     `file` is the file of `app`. A script that reads a launcher's rank variable is trusted. Raises
-    `UsageError`.
+    `UsageError` if it refuses.
     """
     texts = [app[0], script_text([file, *app[1:]], env)]
     if base_name(app[0]) in SHELLS:
@@ -336,7 +336,7 @@ def _refuse(file: str, program: str) -> None:
 
 
 def _of_interpreter(program: str, env: Mapping[str, str], family: str | None) -> elf.Linked:
-    """The MPI that an interpreter will load: the first of the launcher's family where mpi4py looks."""
+    """The MPI that an interpreter will load: the first that mpi4py finds of the launcher's family."""
     extension = _mpi4py_extension(program)
     linked = elf.linked_mpi(extension, env.get("LD_LIBRARY_PATH", "")) if extension else None
     if linked is not None and family in (None, linked.abi):
@@ -385,7 +385,10 @@ def _candidates(program: str, asked: str | None, family: str | None) -> list[str
 
 
 def _mpi4py_extension(program: str) -> str | None:
-    """The extension module of an mpi4py built for one MPI; wheels, which load any MPI, have another name."""
+    """The extension module of an mpi4py that was built for one MPI; None if there is none.
+
+    The module in wheels, which load any MPI, has another name.
+    """
     lib = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(program))), "lib")
     pythons = [name for name in os.listdir(lib) if name.startswith("python3")] if os.path.isdir(lib) else []
     for python in pythons:

@@ -32,7 +32,7 @@ _LOCAL = (
     ("MVAPICH", "mpich", "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
     ("Hydra", "mpich", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
 )
-"""Launcher, the MPI family it starts, and its variables. Slurm and a bare PMIx launcher start any family."""
+"""Launchers, each with its MPI family and its variables. Slurm and bare PMIx launchers start any family."""
 
 _SILENT_S = 3.0
 """If a rank cannot start, it waits this time, s, for its node's first rank to print the reason."""
@@ -41,7 +41,7 @@ _DAEMONS = ("hydra_pmi_proxy", "mpiexec", "mpirun", "orted", "prted", "slurmstep
 
 
 class Place(NamedTuple):
-    """This rank's position among the ranks of its node. `launcher` None: started by hand."""
+    """This rank's position among the ranks of its node. `launcher`: None if started by hand."""
 
     launcher: str | None
     local_rank: int
@@ -52,11 +52,11 @@ class Place(NamedTuple):
 def place_of(env: Mapping[str, str]) -> Place:
     """Place of this rank, from the launcher's variables.
 
-    Without such variables the node is taken to have one rank. Raises `UsageError` if they are inconsistent.
+    Without such variables the node is taken to have one rank. Raises `UsageError` if variables are invalid.
     """
     for launcher, family, rank, size in _LOCAL:
         if rank in env and size in env:
-            # If the job has one node, Open MPI 6 may number the local ranks in another order than in the
+            # In a job on one node, Open MPI 6 may number ranks within the node in another order than in the
             # world.
             is_whole = env.get("OMPI_COMM_WORLD_SIZE") == env[size] and "OMPI_COMM_WORLD_RANK" in env
             local_rank = _number(env, "OMPI_COMM_WORLD_RANK" if is_whole else rank)
@@ -305,10 +305,12 @@ def quick_module(name: str) -> list[str]:
 
 
 def libmpi_alias(found: target.Target) -> str | None:
-    """The MPI library under a name that mpi4py's wheel accepts, as Debian renamed MPICH's libmpi.so.12.
+    """The MPI library under a name that mpi4py's wheel accepts.
 
-    A library with the standard ABI is installed beside the same MPI with its native ABI, and both can
-    communicate; the wheel knows only the native one.
+    Debian renamed MPICH's libmpi.so.12, so that library gets a link with this name.
+
+    The wheel does not know the standard ABI. A library with that ABI is installed beside the same MPI with
+    its native ABI, which the wheel knows, and processes with either library can communicate.
     """
     libmpi = found.libmpi
     if libmpi is not None and found.abi == "abi":
@@ -344,7 +346,7 @@ def restore_yield(env: dict[str, str], place: Place) -> None:
 def hide_coordinator(env: dict[str, str], place: Place, app: Sequence[str]) -> None:
     """Correct Open MPI's variables for programs that read them or MPI_INFO_ENV, which MPI derives from them.
 
-    The library itself does not read them. Sizes of the whole job are corrected only on one node, where the
+    MPI itself does not read them. Sizes of the whole job are corrected only on one node, where the
     number of coordinators is known. Variables of Hydra and Slurm stay: MPI_Init needs them.
     """
     if "OMPI_COMM_WORLD_LOCAL_SIZE" not in env:
@@ -380,7 +382,7 @@ def become(chosen: Plan) -> NoReturn:
 
 
 def restore_signals() -> None:
-    """Restore the default action of signals that Python ignores: a program keeps ignoring them after exec."""
+    """Restore the default action of signals that Python ignores; otherwise they stay ignored after exec."""
     for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
         _signal.signal(number, _signal.SIG_DFL)
 

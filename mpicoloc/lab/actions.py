@@ -37,7 +37,7 @@ show the job's load on each level of the fat-tree."""
 
 
 def parse_hosts(text: str | None, n_hosts: int) -> list[int]:
-    """Numbers of the hosts in a list such as ``0-3,6`` or ``h0,h4``, in its order; None: all hosts.
+    """Numbers of the hosts in a list such as ``0-3,6`` or ``h0,h4``, in the list's order; None: all hosts.
 
     Raises `UsageError` if the list is malformed, names a host twice, or names a host that the lab lacks.
     """

@@ -3,7 +3,7 @@
 Launchers use this file in place of ``ssh``: ``agent.py LAB HOST COMMAND...``. It is started for every host of
 every job, so it imports nothing from mpicoloc.
 
-A lab listens at an abstract socket with its name, outside and in the network namespace of each host. A
+A lab listens at an abstract socket with its name, outside the lab and on each host. A
 request is a length of four bytes and JSON, with the caller's stdin, stdout and stderr; each further byte is a
 signal to forward. The answer is JSON. The kernel tells the lab who the caller is, and the caller who the
 lab's owner is.

@@ -58,7 +58,7 @@ def begin_lab(what: str, module: str, *arguments: str) -> None:
         lines = (said + process.stdout.read()).strip().splitlines()
         process.wait()
         raise EnvironmentFault(f"no {what} could be made: {lines[-1] if lines else 'it was killed'}")
-    # The process stays. Setting a code keeps Popen from waiting for it.
+    # The process keeps running. With an exit code set, Popen does not wait for it.
     process.returncode = 0
 
 
@@ -145,7 +145,7 @@ def stop(name: str) -> bool:
 
 
 def end(what: str, name: str, peer: socket.socket) -> bool:
-    """Kill process 1 of a lab, the owner of `peer`, and wait for its end. Returns False if it had ended.
+    """Kill process 1 of a lab, the owner of `peer`, and wait for its end. False: it had ended.
 
     Raises the errors of `stop`.
     """
@@ -179,7 +179,7 @@ def end(what: str, name: str, peer: socket.socket) -> bool:
 
 
 def first_process(name: str) -> int:
-    """PID, outside the lab, of its process 1. All other processes of the lab end with it."""
+    """The PID that process 1 of a lab has outside the lab. All other processes of the lab end with it."""
     with agent.connect(_checked(name)) as peer:
         return agent.credentials(peer)[0]
 

@@ -46,7 +46,7 @@ _MIN_BURST_BYTES = 128 * 1024
 _BURST_S = 0.001
 _QUEUE_S = 0.05
 _MIN_QUEUE_BYTES = 4 * 1024 * 1024
-"""Fabrics are lossless, so a queue must hold the TCP windows of some dozen connections."""
+"""Real fabrics are lossless, so a queue must hold the TCP windows of some dozen connections."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,7 @@ def _ports_to_hosts(tree: Topology, level: int, number: int) -> list[str]:
 
 
 def shaping(tree: Topology, interfaces: Sequence[tuple[str, int]]) -> str:
-    """Input of ``tc -batch`` in a node, which limits its sending to the speed of each cable's level."""
+    """Input of ``tc -batch`` that limits a node's sending on each cable to the speed of the cable's level."""
     lines = []
     for name, level in interfaces:
         rate_bps = tree.capacity_bps[level]
@@ -194,7 +194,7 @@ _ALL_KINDS = _CLONE_NEWNET | _CLONE_NEWTIME | 0x00020000 | 0x04000000 | 0x080000
 """Flags of ``linux/sched.h`` for network, time, mounts, host name and System V IPC."""
 _SO_PEERGROUPS = 59
 _GRACE_S = 10.0
-"""Time limits, s: for receiving a request, and for a command to end after its caller was killed."""
+"""Time limit, s, for receiving a request, and for a command to end after its caller was killed."""
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -284,7 +284,7 @@ class Lab:
 
 
 def _interfaces(pid: int) -> dict[str, tuple[int, int, int, int]]:
-    """Received bytes and packets, sent bytes and packets, of each interface of a process's network."""
+    """Bytes and packets received, then bytes and packets sent, by each interface in a process's network."""
     found = {}
     for line in Path(f"/proc/{pid}/net/dev").read_text().splitlines()[2:]:
         name, _, numbers = line.partition(":")

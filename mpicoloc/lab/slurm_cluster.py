@@ -1,4 +1,4 @@
-"""Starts and ends Slurm labs on this machine; it is also the first process of a lab.
+"""Starts and ends Slurm labs on this machine; this module is also the first process of a lab.
 
 The first process is ``python -m mpicoloc.lab.slurm_cluster PLAN`` with PLAN in JSON. It is process 1 of a PID
 namespace with munged, slurmctld and one slurmd per node. Each slurmd has its own mount table, host name,
@@ -43,8 +43,8 @@ PARTITIONS = {
 class Plan:
     """A cluster: its name, nodes, processors per node, and first of ``n_nodes + 1`` consecutive ports.
 
-    `is_guarded`: only root can put jobs into partition shared.
-    `memory_mib`: memory per node, of which jobs get what they request; None: memory is not managed.
+    If `is_guarded`, only root can put jobs into partition shared. `memory_mib` is the memory per node, of
+    which jobs get what they request; if it is None, memory is not managed.
     """
 
     name: str
@@ -253,7 +253,8 @@ def commands(plan: Plan) -> dict[str, list[str]]:
     """Commands of the daemons by name, in order of start."""
     munge = f"{plan.folder}/munge"
     kinds = [f"--{what}={munge}/{name}" for what, name in _MUNGE.items()]
-    # slurmctld has its own /etc/hosts, or from 24.11 on it spends 10 s on resolving a node that runs srun.
+    # slurmctld gets its own /etc/hosts. Without one, slurmctld 24.11 and later takes 10 s to resolve the name
+    # of a node that runs srun.
     controller = ["unshare", "--mount", "--uts", "sh", "-ec", _CONTROLLER, plan.folder]
     space = ["unshare", "--mount", "--uts", "--ipc", "sh", "-ec", _NODE]
     return {
@@ -435,7 +436,7 @@ def conf(name: str) -> str:
 
 
 def first_process(name: str) -> int | None:
-    """PID, outside the lab, of its process 1; None if the lab is not up."""
+    """The PID that process 1 of a lab has outside the lab; None if the lab is not up."""
     with control.connected("Slurm lab", checked(name), PREFIX) as peer:
         return agent.credentials(peer)[0] if peer else None
 

@@ -1,1 +1,1 @@
-"""Slowdowns and their intervals from the records of shutters: one module for each meter. Pure functions."""
+"""Computes slowdowns and their intervals from records of shutters by pure functions; a module per meter."""

@@ -25,23 +25,23 @@ MIN_MIGRATIONS_PER_S = 100.0
 _ONE_THREAD_CPU = 1.1
 """Largest ratio of processor time to wall time at which a rank is taken to have one busy thread."""
 MOSTLY_MPI_FRAC = 0.75
-"""From this part on, half of the ranks would take at most 1.25 times as long, at two thirds of the price."""
+"""With this part of the time in MPI, half of the ranks take up to 1.25 times as long, at 2/3 of the price."""
 HALF_MPI_FRAC = 0.5
-"""Below this part, waiting for the slowest rank cannot be most of the time."""
+"""If less than this part of the time is in MPI, waiting for the slowest rank cannot be most of the time."""
 EVEN_FRAC, UNEVEN_FRAC = 0.8, 0.5
-"""Mean computation of the ranks over the longest: above the first value the load is even, below the second
-most ranks wait."""
+"""Mean computation time of the ranks over the longest: above the first value, the load is even; below the
+second, most ranks wait."""
 MIN_RANKS = 4
 """With fewer ranks, half of them would hardly be a parallel program."""
 
 
 def advice(profile: Profile) -> tuple[str, ...]:
-    """Advice, one sentence per finding, each beginning with the remedy; none if the evidence is weak.
+    """Advice, one sentence per finding, which begins with the remedy; no advice if the evidence is weak.
 
     Parameters
     ----------
     profile : Profile
-        Profile of a finished job; partial ones and those of jobs shorter than `MIN_WALL_S` get no advice.
+        Profile of a finished job; partial profiles, and jobs shorter than `MIN_WALL_S`, get no advice.
 
     Returns
     -------
@@ -125,8 +125,8 @@ def _slowed(profile: Profile) -> str | None:
 def _unharmed(profile: Profile) -> str | None:
     """Advise if co-runners certainly cost little."""
     slowdown, shared_s = _certain_slowdown(profile), profile.interference.shared_s or 0.0
-    # The slowdown is that of the whole run, so much time alone would hide a large slowdown in the shared
-    # time.
+    # The slowdown is an average over the whole run. If the job was alone for most of it, a large slowdown in
+    # the shared time would not show.
     is_short = shared_s < max(MIN_WALL_S, MIN_COVERAGE_FRAC * profile.job.wall_s)
     if slowdown is None or slowdown.high >= SMALL_SLOWDOWN or is_short:
         return None
@@ -191,7 +191,7 @@ def _times(slowdown: Estimate) -> str:
 
 
 def _whole_nodes(profile: Profile, alone_s: float) -> str:
-    """The price of whole nodes compared with that of the job's cores; empty if unknown or the same."""
+    """Text on the price of whole nodes and of the job's cores; empty if prices are unknown or the same."""
     price, n_cpus = profile.price, float(profile.tables["nodes"]["n_cpus"].sum())
     if price is None or price.rate_su <= 0 or not n_cpus > profile.job.n_cores:
         return ""
@@ -203,7 +203,7 @@ def _whole_nodes(profile: Profile, alone_s: float) -> str:
 
 
 def _balance(profile: Profile) -> float | None:
-    """Mean over longest computation of the ranks; None if ranks are few, or others may have delayed some."""
+    """Mean over longest computation time of the ranks; None if ranks are few or may have been delayed."""
     found, comp_ns = profile.interference, profile.tables["ranks"]["comp_ns"]
     delay_frac = processor.run_delay_frac(found.cpu_s, found.run_delay_s)
     is_delayed = delay_frac is None or delay_frac >= processor.NOTABLE_FRAC

@@ -24,13 +24,13 @@ from mpicoloc.core.profile import (
 from mpicoloc.core.units import counted
 
 MIN_STRATUM = 30
-"""Solo time, in units of its co-run duration, that a kind of cycle needs to be a stratum of its own."""
+"""Solo time that a kind of cycle needs to be a stratum of its own, in units of its mean co-run duration."""
 MIN_SEEN = 8
 """Solo completions that such a kind also needs: one long wait of a short cycle is not enough evidence."""
 MIN_UNCUT = 0.1
-"""If less than this part of the cycles of a kind is uncut, the uncut ones are not typical."""
+"""If shutters leave less than this part of a kind's cycles uncut, the uncut cycles are not typical."""
 N_OCTAVES = 64
-"""Other kinds are pooled by octaves of duration, so that long cycles do not outweigh short ones."""
+"""Number of octaves of duration by which other kinds are pooled: long cycles must not outweigh short ones."""
 
 _SITES = 1 << 12
 _LANES = 1 << 5
@@ -42,8 +42,9 @@ _KEY = (("rank", 1), ("lane", _LANES), ("from_site", _SITES), ("to_site", _SITES
 class Cells:
     """Number and time (s) of cycles, co-run and solo, per kind of cycle (row) and group of shutters (column).
 
-    `n_start` cycles of the kind began in solo windows. Those that ended there took `before_s` until the pause
-    of the co-runners began, and `done_s` after that. `n_uncut` cycles, which took `uncut_s`, met no shutter.
+    `n_start` cycles of the kind began in solo windows. The cycles that ended in solo windows took `before_s`
+    until the pause of the co-runners began, and `done_s` after that. `n_uncut` cycles met no shutter; they
+    took `uncut_s`.
     `thread` has the thread of each kind.
     """
 
@@ -141,9 +142,9 @@ class Strata:
 
     A kind with enough solo cycles is a stratum of its own (`is_own`). Each scope pools its other kinds by
     octaves of duration. `order` sorts the kinds seen in co-run by scope and stratum; in that order a stratum
-    begins at each of `starts`, and a scope at the strata `scope_starts`. By kind: `total_corun_s` and
-    `mean_corun_s` of all co-run cycles, and `mean_uncut_s` of those that met no shutter, which is NaN if
-    there are too few.
+    begins at each of `starts`, and a scope at the strata `scope_starts`. For each
+    kind, `total_corun_s` and `mean_corun_s` are the total and mean duration of all co-run cycles, and
+    `mean_uncut_s` is the mean duration of the cycles that met no shutter (NaN if there are too few of them).
     """
 
     order: NDArray[np.intp]
@@ -180,8 +181,8 @@ def strata_of(cells: Cells, scope: NDArray[np.int64] | None = None) -> Strata:
     # If shutters cut nearly all cycles, only the short ones are uncut.
     mean_uncut_s = np.where(n_uncut > MIN_UNCUT * n, mean_uncut_s / np.maximum(n_uncut, 1.0), np.nan)
     octave = np.clip(np.log2(np.maximum(mean_corun_s, 1e-9)) + N_OCTAVES // 2, 0, N_OCTAVES - 1)
-    # Select by the completions expected in the solo time: a threshold on those seen would favour lucky
-    # samples.
+    # Select by the completions expected in the solo time, because a threshold on the completions seen would
+    # favour lucky samples.
     own = (
         known
         & (cells.solo_s.sum(axis=1) >= MIN_STRATUM * mean_corun_s)
@@ -213,9 +214,10 @@ MIN_SHUTTERS = 8
 MIN_CYCLES = 12
 """Least number of solo completions, of all cycles together, for an estimate."""
 PRIOR_CYCLES = 8.0
-"""Weight, in completions, of the prior that a pool of cycles is slowed like the whole job within 35 %."""
+"""Weight, in completions, of the prior that a pool of cycles is slowed like the whole job, within 35 %."""
 PRIOR_OF_CUT_CYCLES = 1.0
-"""Weight for cycles that shutters cut: each is compared with its own beginning, so the data tell more."""
+"""The same weight for cycles that shutters cut. It is smaller, because the data tell more: each of these
+cycles is compared with its own beginning."""
 MIN_COVERAGE = 0.6
 """Least part of the time that must be measured; the slowdown of the rest follows from the prior."""
 N_REPLICATES = 600
@@ -228,12 +230,12 @@ EDGE_ERROR = 0.25
 CUT_WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)
 """Weights tried for the time that cut cycles took before their shutter."""
 MIN_GAIN, CLEAR_GAIN = 0.8, 0.6
-"""Ratio of the spread with a weight to that with weight 0: below the first the weight is used, below the
-second the gain is significant."""
+"""Bounds on the ratio of the spread with a weight to the spread with weight 0: below the first bound, the
+weight is used; below the second, the gain is significant."""
 MIN_GROUPS = 8
 """Least number of groups of shutters for which spreads can be compared."""
 SETTLE_S, SETTLE_ERROR = 0.015, 0.05
-"""Longest time from the begin of a pause to its window, s, and standard error of the speed in that time."""
+"""Longest time from the start of a pause to its window, s, and standard error of the speed in that time."""
 SHARE_LONGER = "let the jobs share their nodes for longer"
 MARK_UNITS = "mark its units of work by MPI_Pcontrol"
 """Remedies if there is no estimate."""
@@ -243,7 +245,7 @@ _MANY_KINDS = 2000
 
 @dataclass(frozen=True)
 class PhaseSlowdown:
-    """Slowdown of the co-run phase, T_co/T_solo; if it is None, `reason` says why.
+    """Slowdown of the co-run phase, T_co/T_solo; if there is none, `reason` says why.
 
     `alternatives` are the results of other estimators, `meters` those of all meters that were tried.
     """
@@ -257,7 +259,7 @@ class PhaseSlowdown:
 
 @dataclass(frozen=True)
 class ThreadSlowdowns:
-    """Slowdown of the co-run phase of each thread, with its 95 % interval; NaN if it was not measured."""
+    """Slowdown of the co-run phase of each thread, with its 95 % interval; NaN for unmeasured threads."""
 
     thread: NDArray[np.int64]
     value: Floats
@@ -273,9 +275,9 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
     cycles : Table
         Table "cycles" of a profile.
     n_windows : int
-        Number of valid shutters from which the solo cells are.
+        Number of valid shutters from which the solo cycles come.
     window_s : float
-        Their mean length, s.
+        Mean length of these shutters, s.
     rng : numpy.random.Generator
         For the bootstrap.
 
@@ -310,7 +312,7 @@ def matched(cycles: Table, *, n_windows: int, window_s: float, rng: np.random.Ge
 
 
 def too_few(n_windows: int, others: str = "") -> str:
-    """Reason and remedy if too few shutters are valid; `others`: counts of the invalid ones by verdict."""
+    """Reason and remedy if too few shutters are valid; `others` counts the invalid shutters by verdict."""
     why = f"{counted(n_windows, 'valid shutter')}, {MIN_SHUTTERS} needed"
     refused = f" (not valid: {others})" if others else ""
     return f"{why}{refused}; {SHARE_LONGER}, or raise the co-runners' --shutter-duty-frac"
@@ -319,7 +321,7 @@ def too_few(n_windows: int, others: str = "") -> str:
 def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdowns:
     """T_co/T_solo of each thread.
 
-    The parameters are those of `matched`; the intervals are by jackknife alone.
+    The parameters are those of `matched`; the intervals come from the jackknife alone.
     """
     cells = cells_of(cycles, n_windows)
     strata, groups = strata_of(cells, cells.thread), _used_groups(cells)
@@ -340,8 +342,8 @@ def by_thread(cycles: Table, *, n_windows: int, window_s: float) -> ThreadSlowdo
 def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list[Estimate]:
     """The matched estimate from the first two groups of shutters, from three, and so on to all.
 
-    With many kinds of cycles, every second step is left out to save time. The intervals are by
-    jackknife alone.
+    With many kinds of cycles, every second step is left out to save time. The intervals come
+    from the jackknife alone.
     """
     cells = cells_of(cycles, n_windows)
     strata, groups = strata_of(cells), _used_groups(cells)
@@ -365,7 +367,10 @@ def running_slowdowns(cycles: Table, *, n_windows: int, window_s: float) -> list
 
 @dataclass(frozen=True)
 class PooledSlowdowns:
-    """T_co/T_solo of each replicate and scope, and the part of T_co for which it rests on the prior."""
+    """T_co/T_solo of each replicate and scope.
+
+    `prior_frac` is the part of T_co for which `slowdown` rests on the prior.
+    """
 
     slowdown: Floats
     prior_frac: Floats
@@ -402,7 +407,7 @@ def pooled_slowdowns(
     prior = np.where(strata.is_own & (n_done > 0) & (n_usual > 0), 0.0, worth)
     solo_s = strata.by_scope(x_corun * (prior / mean + n_usual) / (prior + n_done))
     whole_s = strata.by_scope(x_corun)
-    # Select by the completions expected: a threshold on those seen would favour lucky samples.
+    # Select by the completions expected: a threshold on the completions seen would favour lucky samples.
     assumed_s = strata.by_scope(x_corun * prior / np.maximum(prior + n_usual * mean, 1e-300))
     return PooledSlowdowns(whole_s / solo_s, assumed_s / whole_s)
 
@@ -410,9 +415,9 @@ def pooled_slowdowns(
 def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) -> tuple[Floats, Floats]:
     """Solo time of each replicate and kind, and the work done in it, in seconds of co-run time.
 
-    With `cut_weight` 0, these are all time in windows, and all cycles that ended there. With 1, they are, for
-    the cycles that ended in shutters, the time since the pause began and the work that was left then. Weights
-    between 0 and 1 mix both.
+    With `cut_weight` 0, the time is all time in windows, and the work is that of all cycles that ended there.
+    With 1, only the end of each cycle that ended in a shutter counts: the time since the pause began, and the
+    work that was left at that instant. Weights between 0 and 1 mix both.
     """
     all_s = np.maximum(cells.solo_s - edge_correction(cells, strata.mean_corun_s, window_s), 0.0)
     of_kind = np.where(np.isnan(strata.mean_uncut_s), 0.0, cut_weight)
@@ -424,8 +429,8 @@ def _progress(cells: Cells, strata: Strata, window_s: float, cut_weight: float) 
 def edge_correction(cells: Cells, mean_corun_s: Floats, window_s: float) -> Floats:
     """Time to subtract from `solo_s` if windows cut more cycles of a kind at one edge than at the other.
 
-    A cycle that only begins or only ends in a window spends min(D, window)/2 there on average. Its solo
-    duration D solves ``solo_s - surplus * min(D, window) / 2 = n_solo * D``.
+    A cycle that only begins or only ends in a window spends min(D, window)/2 there on average, where D
+    is the solo duration of the kind. D solves ``solo_s - surplus * min(D, window) / 2 = n_solo * D``.
     """
     surplus = cells.n_start - cells.n_solo
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -481,9 +486,10 @@ def _settle_frac(groups: Cells, window_s: float) -> float:
 def _best_cut_weight(groups: Cells, strata: Strata, window_s: float) -> tuple[float, float]:
     """The weight for the time that cut cycles took before their shutter, and the least half width.
 
-    If cycles of a kind are alike, that time shows exactly how much work is left. If they differ, it is noise.
-    So the weight with the smallest spread is used if its gain is large enough. The smallest of several
-    spreads is biased downwards, so unless the gain is significant, the interval gets a least width.
+    If the cycles of a kind are alike, that time shows exactly how much work is left; if the cycles differ,
+    that time is noise. So the weight with the smallest spread is used if its gain is large enough. The
+    smallest of several spreads is biased downwards, so unless the gain is significant, the interval gets a
+    least width.
     """
     left_out = groups.weighted_sums(1.0 - np.eye(groups.n_groups))
     slowdowns = [pooled_slowdowns(left_out, strata, window_s, weight).slowdown for weight in CUT_WEIGHTS]

@@ -1,4 +1,4 @@
-"""The slowdown by each co-runner, from shutters in which some co-runners are not paused."""
+"""The slowdown that each co-runner causes, from shutters in which some co-runners are not paused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _VALID, _PARTIAL = VERDICTS.index("valid"), VERDICTS.index("partial")
 
 
 def with_slowdowns(job: Job, tables: Tables, slowdown: Estimate | None) -> Table:
-    """The table of co-runners with the slowdown by each; the excesses over 1 add up to the job's excess.
+    """The table of co-runners with the slowdown that each causes; their excesses over 1 add up to the job's.
 
     The model is additive: a cost that two co-runners cause only together is divided between them. Jobs on
     several nodes have no partial shutters.
@@ -50,8 +50,8 @@ def _paces_of_all(tables: Tables) -> Paces | None:
     is_partial = (shutters["verdict"] == _PARTIAL) & (shutters["spared"] > 0)
     shutters["verdict"][is_partial] = _VALID
     found = paces(shutters, tables["counts"], cost_ns=pass_ns(tables))
-    # Shutters in which the job waited for its own threads, or a bubble ran, are also crowded: leave these
-    # out.
+    # Leave out shutters that are crowded for another reason: the job waited for its own threads, or a bubble
+    # ran.
     found = found.select(found.is_good.all(axis=1) & (~found.crowded | (found.spared > 0)))
     return found if len(found) >= MIN_SHUTTERS else None
 
@@ -59,9 +59,9 @@ def _paces_of_all(tables: Tables) -> Paces | None:
 def _gains(found: Paces, numbers: Table) -> tuple[Floats, Floats] | None:
     """Relative gain in speed from pausing each co-runner, and the covariance of the gains.
 
-    Least squares: the pace in a shutter, over the mean pace beside the same co-runners, is 1 plus the gains
-    of the paused co-runners. The covariance is by jackknife. Returns None if some co-runners were always
-    paused together, so that their gains cannot be separated.
+    A fit by least squares: the pace in a shutter over the mean pace beside the same co-runners is 1 plus the
+    gains of the paused co-runners. The covariance is by jackknife. Returns None if some co-runners were
+    always paused together, so that their gains cannot be separated.
     """
     paused = found.present & ~found.spared
     columns = ((paused[:, None] >> numbers.astype(np.uint64)) & np.uint64(1)).astype(float)
@@ -112,7 +112,10 @@ def _costs(
 
 
 def slowdown_by_job(rows: Table) -> dict[str, Estimate]:
-    """Slowdown by each co-runner whose effect could be separated, by job id; the largest of all nodes."""
+    """The slowdown that each co-runner causes, by job id, on the node where it is largest.
+
+    Co-runners whose effect could not be separated are left out.
+    """
     found: dict[str, Estimate] = {}
     for row in rows[rows["slowdown"] > 0]:
         name = text(row["job_id"])

@@ -15,7 +15,7 @@ MAX_POINTS = 40
 
 
 def running_slowdowns(profile: Profile, *, rng: np.random.Generator) -> list[Estimate]:
-    """Slowdown of the job from more and more of its valid shutters; the last value is the profile's.
+    """Slowdowns of the job from more and more of its valid shutters; the last is that of the profile.
 
     Result: empty if the profile has no slowdown, or a slowdown that needed no shutters.
 

@@ -26,13 +26,13 @@ from mpicoloc.measure.burst import MARK_UNITS, SHARE_LONGER, PhaseSlowdown, t_qu
 # Work done in each window, from the number of passes through many places and the samples near them.
 
 MAX_PLACES = 8
-"""Largest number of places to whose passes the fit ascribes far time."""
+"""Largest number of places to whose passes the fit ascribes far time, the time far from all places."""
 
 
 def near_frac(rows: Table) -> Floats:
     """Part of the job's time outside MPI that is near counted places, by shutter and window.
 
-    Each window gets one more sample, half of it near them, because a window may have no samples. A shutter
+    Each window gets one more sample, half of it near the places: a window may have no samples. A shutter
     without samples gets the mean of the others, or 1 if no shutter has samples.
     """
     n_all, n_near = (
@@ -49,11 +49,11 @@ def far_with_passes(
 ) -> tuple[Floats, float]:
     """Time far from all places, split into a part proportional to passes and a constant part.
 
-    A loop may call functions that are not counted, or spend time in the kernel for memory: then far time
-    rises and falls with its passes. Least squares; places are added one by one, as long as the next one
-    explains enough of the variance.
+    If a loop calls functions that are not counted, or spends time in the kernel for memory, far time rises
+    and falls with the loop's passes. The split is by least squares: places are added one by one, as long as
+    the next place explains enough of the variance.
 
-    Result: far time per pass of each place, ns; and the constant part, a fraction of all time.
+    Result: far time per pass of each place, ns, and the constant part as a fraction of all time.
     """
     slopes = np.zeros(passes.shape[1])
     if weight.sum() <= 0:
@@ -69,7 +69,7 @@ def far_with_passes(
 
 
 def _fitted(columns: Floats, values: Floats, weight: Floats, n_free: int) -> tuple[list[int], Floats]:
-    """The columns that explain the values, and their factors, all above 0."""
+    """Indexes of the columns that explain the values, and the factors of these columns, all above 0."""
     chosen: list[int] = []
     factors, left = np.empty(0), values
     spread = np.sqrt(weight @ columns**2)
@@ -106,15 +106,15 @@ RIDGE = 3e-3
 """Added to the variance of each place's pace, whose mean is 1, so that a fit to few windows does not give
 all weight to one place."""
 N_ROUNDS = 5
-"""Number of iterations: the speed in shutters and the weights depend on each other."""
+"""Number of iterations, because the speed in shutters and the weights depend on each other."""
 N_FAR_ROUNDS = 3
-"""Number of iterations: the speed in shutters and the far time per pass depend on each other."""
+"""Number of iterations, because the speed in shutters and the far time per pass depend on each other."""
 MAX_SPEED = 10.0
 """Bound on the ratio of the speed in shutters to that before them, and on its inverse, in far-time fits."""
 MIN_WATCHED_FRAC = 0.3
 """A shutter is left out if the places counted there have less than this total weight."""
 MIN_TIME_FRAC = 0.1
-"""Least part of a window that remains when the time that counting took is subtracted."""
+"""At least this part of a window is kept when the time that counting took is subtracted."""
 MIN_NEAR_FRAC = 0.25
 """The pace of a window is ignored if a smaller part of the window is near counted places: the rest of the
 code may pass them unseen by samples."""
@@ -152,7 +152,7 @@ class Counts:
 
     @property
     def is_free(self) -> Flags:
-        """All windows but those inside crowded shutters."""
+        """Whether each window is not inside a crowded shutter."""
         return ~(self.is_crowded[:, None] & IS_DURING)
 
     def select(self, chosen: Flags) -> Counts:
@@ -163,7 +163,7 @@ class Counts:
 def paces_of_windows(counts: Counts, fitted_on: Counts) -> Floats:
     """Work per time of each window, with place weights fitted on the windows of `fitted_on`.
 
-    Shape (shutter, window). The mean is about 1; NaN where too few places were counted.
+    Shape (shutter, window). The mean is about 1; windows in which too few places were counted have NaN.
     """
     unit, weights = _place_weights(fitted_on)
     weighed = np.where(counts.is_watched, weights, 0.0)
@@ -206,7 +206,7 @@ def _speed(counts: Counts) -> float:
 
 
 def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
-    """Mean time per pass of each place, its unit of work, and the weight of the place."""
+    """Mean time per pass of each place, which is the place's unit of work, and the weight of each place."""
     watched_ns = counts.time_ns.sum(axis=1) @ counts.is_watched
     rate = over(counts.passes.sum(axis=(0, 1)), watched_ns)
     seen = rate > 0
@@ -221,7 +221,7 @@ def _place_weights(counts: Counts) -> tuple[Floats, Floats]:
 def _even_weights(paces: Floats, time_ns: Floats) -> Floats:
     """Weights that make work per time the same in all windows, apart from one common factor in shutters.
 
-    The factor is common to all places: with a factor for each place, a phase in few shutters would not count.
+    All places have the same factor. With a factor for each place, a phase in few shutters would not count.
     """
     is_during = np.tile(IS_DURING, len(time_ns) // len(COUNT_WINDOWS))
     share = np.where(is_during, DURING_WEIGHT, 1.0) * time_ns
@@ -253,7 +253,8 @@ def _unit_paces(counts: Counts, rate: Floats) -> Floats:
 def steadiest(covariance: Floats) -> Floats:
     """Non-negative weights, with sum 1, for which the linear combination has the smallest variance.
 
-    Active-set method: negative weights become 0, and such a place is used again if this lowers the variance.
+    An active-set method: negative weights become 0, and a place with weight 0 is used again if this lowers
+    the variance.
     """
     n = len(covariance)
     used, weights = np.ones(n, bool), np.full(n, 1.0 / n)
@@ -277,10 +278,10 @@ MIN_COMMON_FRAC = 0.5
 MIN_STRATUM = 6
 """Least number of shutters in a stratum."""
 MAX_PACE = 2.5
-"""A window is ignored if its pace is larger by this factor than both the median pace in shutters and the pace
-on the other side of its own shutter's begin."""
+"""A window is ignored if its pace is larger by this factor than the median pace in shutters, and also larger
+by this factor than the pace on the other side of the beginning of its shutter."""
 MAX_WAITED_FRAC = 0.1
-"""A shutter is crowded if threads waited for a processor for more than this part of it."""
+"""A shutter is crowded if threads waited for a processor for more than this part of the shutter."""
 
 Indices = NDArray[np.intp]
 Flags = NDArray[np.bool_]
@@ -290,18 +291,22 @@ Flags = NDArray[np.bool_]
 class Paces:
     """Work per time around each shutter with counts (rows); the unit of work is arbitrary.
 
-    `during` and `before` are the paces in the shutter and in the windows before it. Arrays with two columns
-    have one for the time before the shutter and one for the time in it: `near_s` is the time near counted
-    places, with the far time ascribed to their passes; `far_s` the other time; `is_good` whether the pace
-    counts. `share_s` is the job's time that the shutter stands for. `moved_bytes` are the bytes that MPI
-    calls of one rank moved in `moved_s` seconds of co-run: in the windows before the shutter, and (second
-    column) since the previous shutter; 0: not known. In a `crowded` shutter threads of the job waited for
-    each other's processors, a bubble ran, or co-runners were spared, so `during` is not the pace of the job
-    alone; `bubble_level` is 0 where no bubble ran. `present` and `spared` have a bit for each co-runner.
-    `n_corunners` counts the node's co-runners; `alone`: no node had a co-runner. `stratum` numbers sets of
-    shutters with the same places, 0 for rare sets; `group` numbers those left out together when weights are
-    fitted; `instant` numbers the shutters in order of time, with one number for a shutter common to several
-    nodes.
+    `during` and `before` are the paces in the shutter and in the windows before it. Three arrays have a
+    column for the time before the shutter and a column for the time in it: `near_s` is the time near counted
+    places, with the far time ascribed to passes of these places; `far_s` is the other time; `is_good` tells
+    whether the pace counts. `share_s` is the part of the job's time that the shutter represents.
+
+    MPI calls of one rank moved `moved_bytes` in `moved_s` seconds of co-run: the first column is for the
+    windows before the shutter, the second for all time since the previous shutter. Unknown values are 0.
+
+    In a `crowded` shutter threads of the job waited for each other's processors, a bubble ran, or co-runners
+    were spared, so `during` is not the pace of the job alone. `bubble_level` is 0 if no bubble ran. `present`
+    and `spared` have a bit for each co-runner. `n_corunners` counts the node's co-runners; `alone` tells
+    whether no node had a co-runner.
+
+    `stratum` numbers the sets of shutters with the same places; shutters of rare sets have 0. `group` numbers
+    the groups of shutters that are left out together when weights are fitted. `instant` numbers the shutters
+    in order of time; a shutter common to several nodes has one number.
     """
 
     during: Floats
@@ -340,7 +345,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     is_bubbled = (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
     is_crowded = crowded(rows) | is_bubbled | (rows["spared"] > 0)
     stratum = np.zeros(len(rows), np.intp)
-    n_strata = 1  # stratum 0 holds the sets of places that were counted at few shutters
+    n_strata = 1  # stratum 0 holds shutters with rare sets of places
     window_s = np.stack([rows["before_window_ns"], rows["during_window_ns"]], axis=1) * 1e-9
     near_s, is_good = np.zeros_like(window_s), np.zeros(window_s.shape, bool)
     for sampled in _sets(rows, counts, cost_ns, is_crowded):
@@ -368,11 +373,11 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
 
 
 def crowded(rows: Table) -> Flags:
-    """Whether threads of the job waited for processors in each shutter, on any of its nodes.
+    """For each shutter: whether threads of the job waited for processors on any node of the shutter.
 
     Two ranks that happen to share a processor when the co-runner is paused keep sharing it for tens of
-    milliseconds. The threads of a job with more threads than processors always wait for each other: if
-    threads waited in most shutters of a node, none of these is crowded.
+    milliseconds. The threads of a job with more threads than processors always wait for each other, so if
+    threads waited in most shutters of a node, none of that node's shutters counts as crowded.
     """
     waited: Flags = rows["waited_frac"] > MAX_WAITED_FRAC
     for node in np.unique(rows["i_node"]):
@@ -401,7 +406,7 @@ def _alone(rows: Table, shutters: Table) -> Flags:
 
 
 def _shares_s(rows: Table) -> Floats:
-    """Time around each shutter, half-way to its neighbours; gaps count as at most twice the median gap."""
+    """Time around each shutter, half-way to its neighbours; a gap counts as at most twice the median gap."""
     shares = np.ones(len(rows))
     for node in np.unique(rows["i_node"]):
         here = rows["i_node"] == node
@@ -413,7 +418,7 @@ def _shares_s(rows: Table) -> Floats:
 
 
 def _sets(rows: Table, counts: Table, cost_ns: float, is_crowded: Flags) -> Iterator[Counts]:
-    """Counts of sets of shutters; a set's shutters share at least half their places with its first one."""
+    """Counts of each set of shutters; all share at least half of their places with the first of the set."""
     shutter = _row_of(rows, counts)
     counts, shutter = counts[shutter >= 0], shutter[shutter >= 0]
     order = np.lexsort((counts["place"], shutter))
@@ -446,7 +451,7 @@ def _row_of(rows: Table, counts: Table) -> Indices:
 
 
 def _leader(leaders: list[frozenset[int]], places: frozenset[int]) -> int:
-    """Index of the set with most places in common with these; adds a new set if none has half of them."""
+    """Index of the set with most of these places in common; adds a new set if no set has half of them."""
     common = [len(places & leader) / max(len(places), len(leader), 1) for leader in leaders]
     best = int(np.argmax(common)) if common else 0
     if common and common[best] >= MIN_COMMON_FRAC:
@@ -495,11 +500,10 @@ def _crossfitted(counts: Counts, group: Indices) -> tuple[Floats, Floats, Flags]
 
 
 def _is_credible(found: Floats, counts: Counts) -> Flags:
-    """For each window, whether it is not much faster than both most shutters and its own shutter's other
-    side.
+    """For each window, whether it is not much faster than both most shutters and its shutter's other side.
 
-    Code that samples do not find near the places may pass them, so the pace seems too high. The program
-    itself can hardly be so much faster than alone, except in a fast phase, which both sides show. The
+    If code passes the places although no sample finds it near them, the pace seems too high. The program can
+    hardly be so much faster than when it is alone, except in a fast phase, which shows on both sides. The
     reference is the median of shutters, not of windows before them: jobs that take turns on processors run at
     full speed in some of these windows and stand still in others.
     """
@@ -514,23 +518,23 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
 
 # The pace in co-run, corrected by the bytes that MPI calls moved in all of the time between shutters.
 #
-# Places are counted in windows only. If jobs take turns on processors, the work done in a window varies by
-# factors. The bytes moved by MPI calls vary with it and are known for all of the time.
+# Places are counted in windows only. If jobs take turns on processors, the work done in a window varies
+# greatly. The bytes that MPI calls move vary with this work, and are known for all of the time.
 
 MIN_CORUN_SHUTTERS = 8
 """Least number of shutters with known bytes for which the paces of a stratum are corrected."""
 MIN_T = 3.0
-"""Least slope, in standard errors, that is used: of paces over bytes per s, or of far time over passes."""
+"""Least slope, in standard errors, that is used: of paces over bytes per s, and of far time over passes."""
 _WINDOW, _SINCE = 0, 1
 
 
 def steadied(found: Paces) -> Paces:
     """Correct the paces before shutters for windows in which calls moved more or fewer bytes than usual.
 
-    A control variate: in each stratum of each node `before - r during`, with r the ratio of their means, is
-    fitted by a line over the bytes per second (least squares, weighted by the windows), and its slope
-    corrects `before`. The usual rate includes the time since the previous shutter if that is of the same
-    stratum.
+    The bytes per second are a control variate. In each stratum of each node, a line is fitted to
+    `before - r during` over the bytes per second, by least squares weighted by the windows; r is the ratio of
+    the means of `before` and `during`. The line's slope corrects `before`. The usual number of bytes per
+    second includes the time since the previous shutter if that shutter is of the same stratum.
     """
     before = found.before.copy()
     for node in np.unique(found.node):
@@ -556,7 +560,7 @@ def _steadied(found: Paces) -> Floats:
     weight /= weight.sum()
     usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
     rate = found.moved_bytes[:, _WINDOW] / found.moved_s[:, _WINDOW]
-    # A change that the shutter shows as well is not an error of the slowdown, so `during` is subtracted.
+    # Subtract `during`: a change that the shutter shows as well causes no error of the slowdown.
     differs = found.before - float((weight @ found.before) / (weight @ found.during)) * found.during
     off_rate = rate - weight @ rate
     variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * differs))
@@ -575,14 +579,14 @@ MIN_SHUTTERS = 6
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
 MIN_COVERAGE = 0.6
-"""Least part of the job's time in which counted places must be passed; the rest is assumed as slow."""
+"""Least part of the job's time in which counted places must be passed; the rest is assumed to be as slow."""
 MIN_PACE = 0.02
-"""Pace, relative to the mean, below which the places count as not passed."""
+"""Pace, relative to the mean pace, below which the counted places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5
 """Prior standard error of the logarithm of (slowdown far from counted places / slowdown near them): a
-constant, and a part of the logarithm of the slowdown near them."""
+constant, plus this part of the logarithm of the slowdown near them."""
 MAX_STRATUM_ERROR = 0.25
-"""Standard error of a stratum's slowdown, in the logarithm, above which its time counts as not measured."""
+"""If the standard error of a stratum's slowdown, in the logarithm, is larger, its time is not measured."""
 MIN_CERTAIN = 0.4
 """Uncertain strata are left out only if the others have at least this part of the job's time."""
 COUNT_MODEL_ERROR = 0.005
@@ -595,7 +599,7 @@ def slowdown(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> PhaseSl
     `cost_ns` is the job's time for counting one pass. The result has a 95 % interval, or the reason why there
     is no estimate.
 
-    Eq. 6-8 of Breslow et al. 2013 with passes per second of many places in place of IPC.
+    The equations are Eq. 6-8 of Breslow et al. 2013 with passes per second of many places instead of IPC.
     """
     return _estimate(steadied(_without_beginning(paces(shutters, counts, cost_ns=cost_ns))))
 
@@ -606,9 +610,9 @@ def half_width(found: Estimate | None) -> float:
 
 
 def _without_beginning(found: Paces) -> Paces:
-    """Leave out shutters before the first one with a frequent set of places, if enough remain.
+    """Leave out the shutters before the first that has a frequent set of places, if enough shutters remain.
 
-    Earlier sets of places belong to the program's start; weights from so few windows are uncertain.
+    Earlier sets of places belong to the program's start, and place weights from few windows are uncertain.
     """
     is_frequent = found.stratum > 0
     if not is_frequent.any():
@@ -618,7 +622,7 @@ def _without_beginning(found: Paces) -> Paces:
 
 
 def _estimate(found: Paces) -> PhaseSlowdown:
-    """The slowdown with its interval, or why there is none."""
+    """The slowdown with its interval, or the reason why there is no slowdown."""
     is_seen = (found.during > MIN_PACE) | (found.before > MIN_PACE)
     n_shutters = len(np.unique(found.instant[is_seen & ~found.crowded]))
     if n_shutters < MIN_SHUTTERS:
@@ -649,11 +653,12 @@ def _estimate(found: Paces) -> PhaseSlowdown:
 
 
 def _rest_over_near(found: Paces, prior: float) -> tuple[float, float]:
-    """Slowdown far from counted places over slowdown near them: logarithm and its standard error.
+    """Logarithm of (slowdown far from counted places / slowdown near them), and its standard error.
 
-    If the far time is slowed more, its share is smaller in shutters. A window that is entirely near or far
-    does not show this: `within` is 0 if all windows are like that, 1 if all have the same shares. The result
-    is weighted against `prior`, the standard error of the assumption that both are slowed alike.
+    If co-runners slow the far time more, its share is smaller in shutters. A window that is entirely near or
+    entirely far does not show this: `within` is 0 if all windows are of this kind, and 1 if all windows have
+    the same shares. The result is a compromise with the assumption that both are slowed alike; `prior` is the
+    standard error of that assumption.
     """
     near_s, far_s = (_by_instant(times, found.instant) for times in (found.near_s, found.far_s))
     n = len(near_s)
@@ -681,8 +686,8 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
     """Slowdown, its standard error in the logarithm, and the part of the time in the strata that are used.
 
     T_solo/T_co of each stratum is the pace before its shutters over the pace in them; strata and nodes are
-    weighted by the job's time in them. Uncertain strata are left out if at least `least_frac` of the time
-    remains.
+    weighted by the job's time in them. Uncertain strata are left out, unless less than `least_frac` of the
+    time would remain.
     """
     keys = np.stack([found.node, found.stratum], axis=1)[used]
     strata, column = np.unique(keys, axis=0, return_inverse=True)
@@ -710,7 +715,7 @@ def _mean_slowdown(found: Paces, used: NDArray[np.bool_], least_frac: float) -> 
 
 
 def _work(found: Paces, used: NDArray[np.bool_], member: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-    """Mean pace of each stratum before and in shutters, each with the error that every shutter adds."""
+    """Mean pace of each stratum, before and in shutters, and the error that each shutter adds to a mean."""
     weight = 1 / (1 / found.near_s[used]).sum(axis=1)
     is_good = found.is_good[used]
     is_free = is_good[:, 1] & ~found.crowded[used]

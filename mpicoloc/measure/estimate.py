@@ -44,7 +44,7 @@ def interference(
     job : Job
         Its `wall_s` is T_co.
     tables : mapping of str to Table
-        Tables of a profile; absent ones count as empty.
+        Tables of a profile; absent tables count as empty.
     rng : numpy.random.Generator or callable
         Generator for the bootstrap, or a function that returns one, called only if needed; seed it to get
         the same interval again.

@@ -1,4 +1,4 @@
-"""Estimators from hardware counters: POPPA's, from instructions per cycle, and two robust to polling."""
+"""Estimators from hardware counters: POPPA's, which use instructions per cycle, and two robust to polling."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MIN_SHUTTERS = 8
 DELTA = 0.05
 """Largest difference between the IPC before and after a shutter in Algorithm 4."""
 MAX_ENDS_APART = 3.0
-"""Largest mean difference between windows before and after shutters to ascribe to chance, in standard
-errors."""
+"""Largest mean difference, in standard errors, between windows before and after shutters that is ascribed to
+chance."""
 N_REPLICATES = 1000
 MAX_END_RATIO = 2.7
 """If the ratio of an interval's ends is larger, there is no estimate."""
@@ -122,7 +122,7 @@ def unfiltered(ipc: Floats, *, rng: np.random.Generator, method: str = UNMODIFIE
     rng : numpy.random.Generator
         For the bootstrap over shutters.
     method : str
-        Name of the estimate; another one if the counts cover only a part of the job.
+        Name of the estimate: not the default if the counts cover only a part of the job.
 
     Returns
     -------

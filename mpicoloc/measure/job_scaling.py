@@ -44,8 +44,8 @@ MAX_WAIT_SPREAD = 0.1
 class ThreadWaits:
     """Waiting times of the threads of a job (rows) that have cycles in any phase.
 
-    `wait_frac` is the part of the job's time in which a thread waited too long for shutters to show, or had
-    ended. `spent_s` is all its time, and `busy_s` its time outside MPI, by phase (columns).
+    `wait_frac` is the part of the job's time in which a thread had ended, or waited longer than shutters can
+    show. By phase (columns), `spent_s` is all time of a thread, and `busy_s` its time outside MPI.
     """
 
     thread: NDArray[np.int64]
@@ -61,13 +61,13 @@ class ThreadWaits:
 
     @property
     def is_critical(self) -> NDArray[np.bool_]:
-        """Whether each thread is among those threads with a co-runner that wait least."""
+        """Whether each thread is critical: among the threads with a co-runner that wait least."""
         least = self.wait_frac[self.had_co_runner].min(initial=np.inf)
         return self.had_co_runner & (self.wait_frac <= least + CRITICAL_MARGIN)
 
     @property
     def wait_long_for_others(self) -> bool:
-        """Whether even the critical threads wait long, that is, for threads that never had a co-runner."""
+        """Whether even the critical threads wait long, namely for threads that never had a co-runner."""
         least = self.wait_frac[self.is_critical].min(initial=np.inf)
         return bool((self.wait_frac < least - CRITICAL_MARGIN).any())
 
@@ -89,7 +89,7 @@ def thread_waits(cycles: Table, window_s: float) -> ThreadWaits:
 
 
 def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
-    """Whether the cycles of each row's kind mostly wait, outlast a shutter, and seldom ended in a shutter."""
+    """Whether the cycles of each row's kind mostly wait, outlast a shutter, and seldom end in one."""
     _, kind = np.unique(kind_keys(cycles), return_inverse=True)
     is_solo = cycles["phase"] == PHASES.index("solo")
     n, n_solo, mpi_ns, comp_ns = (
@@ -104,7 +104,7 @@ def is_long_wait(cycles: Table, window_s: float) -> NDArray[np.bool_]:
 
 @dataclass(frozen=True)
 class RankSlowdowns:
-    """Slowdown of each thread in the co-run phase; `slowdowns` may lack threads that `waits` has."""
+    """Slowdown of each thread in the co-run phase; `slowdowns` may lack some of the threads in `waits`."""
 
     waits: ThreadWaits
     slowdowns: ThreadSlowdowns
@@ -112,7 +112,7 @@ class RankSlowdowns:
     @property
     def critical_ranks(self) -> NDArray[np.int64]:
         """Ranks with a critical thread: their time is the job's time."""
-        # Without an index NumPy would import numpy.ma, for 10 ms at the end of every job.
+        # Without `return_index` NumPy would import numpy.ma, which takes 10 ms at the end of every job.
         return np.unique(self.waits.rank[self.waits.is_critical], return_index=True)[0]
 
     @property
@@ -150,12 +150,12 @@ class RankSlowdowns:
         return float(value), float(low), float(high)
 
     def critical_cycles(self, cycles: Table, window_s: float) -> Table:
-        """The cycles of critical threads, except long waits if they are for threads without co-runners."""
+        """The cycles of critical threads, without long waits if these are for threads without co-runners."""
         rows = cycles[np.isin(threads_of(cycles), self.waits.thread[self.waits.is_critical])]
         return rows[~is_long_wait(rows, window_s)] if self.waits.wait_long_for_others else rows
 
     def with_rank_slowdowns(self, ranks: Table) -> Table:
-        """Table "ranks" with the columns of waits and slowdowns filled in; NaN: not known."""
+        """Table "ranks" with the columns of waits and slowdowns filled in; unknown values are NaN."""
         result = ranks.copy()
         columns = {
             "wait_frac": self.waits.wait_frac,
@@ -182,7 +182,7 @@ class RankSlowdowns:
 
 
 def rank_slowdowns(tables: Mapping[str, Table]) -> RankSlowdowns:
-    """Waits and slowdowns of the threads of a job, from its tables "cycles" and "shutters"."""
+    """Waits and slowdowns of the threads of a job, from the job's tables "cycles" and "shutters"."""
     cycles = burst_cycles(tables["cycles"])
     n_windows, window_s = valid_windows(tables["shutters"])
     short = cycles[~is_long_wait(cycles, window_s)]
@@ -241,13 +241,15 @@ def job_slowdown(
 ) -> Estimate:
     """Slowdown of the job from that of its co-run phase: T_co / (T_alone + T_solo + T_corun / s).
 
-    The job ran at full speed while it was alone and in its own shutters, and stood still in pauses for
-    others. `min_solo_s` is the least time that the job needs without co-runners, for the value, the lower end
-    and the upper end of the slowdown (`RankSlowdowns.min_solo_s`). It counts only if its whole interval is
-    above the time that follows from `phase`, because the largest of many uncertain times is biased upwards.
+    The job ran at full speed while it was alone and in its own shutters, and stood still while it was paused
+    for others.
+
+    `min_solo_s` is the least time that the job needs without co-runners, for the value, the lower end and the
+    upper end of the slowdown (`RankSlowdowns.min_solo_s`). The largest of many uncertain times is biased
+    upwards, so `min_solo_s` counts only if its whole interval is above the time that follows from `phase`.
     The slowdown is then T_co / max(W, T_alone + T_solo + T_corun / s), with W = min(min_solo_s, T_co). At the
     ends W = min(min(min_solo_s, T_co) exp(+- 2 `BURST_MODEL_ERROR`), T_co): shutters do not measure the work
-    of a rank that never had a co-runner, so it gets the model's error.
+    of a rank that never had a co-runner, so that work gets the model's error.
     """
     total_s = split.alone_s + split.shared_s
     full_speed_s = split.alone_s + split.solo_s

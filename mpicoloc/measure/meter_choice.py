@@ -40,7 +40,7 @@ def weakest_meter(nodes: Table) -> tuple[str, str]:
 def corun_slowdown(
     meter: str, tables: Tables, slowdowns: RankSlowdowns, rng: np.random.Generator
 ) -> PhaseSlowdown:
-    """Slowdown of the co-run phase; `meter`: the weakest of the nodes, `tables`: those of critical ranks.
+    """Slowdown of the co-run phase, from the weakest `meter` of the nodes and the tables of critical ranks.
 
     Units of work that the application marks take precedence over all meters.
     """
@@ -78,9 +78,9 @@ def choose(
 ) -> PhaseSlowdown:
     """Choose between the estimate from bursts and that of the meter `count` or `ipc`.
 
-    `counted` are all estimates of `ipc`, the best first. `was_chosen`: the user named the meter. Estimates
-    are not averaged: all meters use the same shutters, so their errors are correlated, and the interval of an
-    average would be too narrow.
+    `counted` has all estimates of `ipc`, the best first. `was_chosen` tells whether the user named the meter.
+    Estimates are not averaged: all meters use the same shutters, so the errors of the estimates are
+    correlated, and the interval of an average would be too narrow.
     """
     of_burst, coverage_frac = by_burst.slowdown, by_burst.coverage_frac
     if of_meter.meter == "count":
@@ -148,7 +148,7 @@ def n_running_threads(ranks: Table, wall_s: float) -> float:
 
 
 def pass_ns(tables: Tables) -> float:
-    """Job time that counting one pass costs, ns; less than thread time, because threads count in parallel."""
+    """Time that counting a pass costs the job, ns: less than it costs a thread; threads count in parallel."""
     nodes, ranks = tables["nodes"], tables["ranks"]
     n_passes = float(nodes["n_hits"].sum())
     of_thread_ns = float(nodes["counting_s"].sum()) * 1e9 / n_passes if n_passes else 0.0

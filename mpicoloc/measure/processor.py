@@ -52,11 +52,11 @@ foreign_ends: Callable[[Interference], tuple[float | None, ...]] = operator.attr
 
 
 def foreign_delay(shutters: Table) -> dict[str, Any]:
-    """`foreign_delay_frac` of an `Interference` and the ends of its interval; None: not known.
+    """`foreign_delay_frac` of an `Interference` and the ends of its interval; None if unknown.
 
     All co-runners stand still in a shutter, so a rank that waits for a processor there waits for some other
-    process. Ranks that happen to share a processor with each other when a shutter begins do so in few
-    shutters.
+    process. Only in few shutters do ranks of the job happen to share a
+    processor with each other.
     """
     waited = valid_shutters(shutters)["waited_frac"]
     waited = waited[waited >= 0]
@@ -71,7 +71,7 @@ def _sum(column: np.ndarray) -> float | None:
 
 
 def run_delay_frac(cpu_s: float | None, run_delay_s: float | None) -> float | None:
-    """Run delay, as a part of the time that the ranks' threads ran or were ready to run; None: not known.
+    """Run delay, as a part of the time that the ranks' threads ran or were ready to run; None if unknown.
 
     It does not depend on the number of threads, nor on the time that they sleep.
     """
@@ -93,7 +93,7 @@ def notable_run_delay_frac(
 
     `method` is the method of the slowdown, which includes the run delay due to co-runners; `foreign_low` is
     `foreign_delay_low_frac`. In a job that slept nearly all the time, the run delay may be a large part of a
-    short ready time, so it must also be `NOTABLE_FRAC` of the wall time.
+    short ready time, so the delay must also be `NOTABLE_FRAC` of the wall time.
     """
     frac = run_delay_frac(cpu_s, run_delay_s)
     is_explained = method != ALONE and foreign_low is not None and foreign_low < NOTABLE_FRAC
@@ -112,7 +112,7 @@ def notable_frac(profile: Profile) -> float | None:
 
 
 def delay_note(profile: Profile) -> str | None:
-    """A sentence on the processor time that a job lost to unmeasured processes; None if it lost little."""
+    """A sentence on the processor time that a job lost to unmeasured processes; None if this is little."""
     job, found = profile.job, profile.interference
     frac = notable_frac(profile)
     if frac is None:
@@ -151,7 +151,10 @@ def most_crowded(profile: Profile) -> tuple[int, int] | None:
 
 
 def most_crowded_node(ranks: Table, cpus_of_nodes: list[int]) -> tuple[int, int] | None:
-    """Ranks and processors of the node with most ranks per processor; None if no node has more than one."""
+    """Numbers of ranks and processors of the node with most ranks per processor.
+
+    None if no node has more ranks than processors.
+    """
     n_ranks = [int((ranks["i_node"] == i_node).sum()) for i_node in range(len(cpus_of_nodes))]
     nodes = [pair for pair in zip(n_ranks, cpus_of_nodes, strict=True) if 0 < pair[1] < pair[0]]
     return max(nodes, key=lambda pair: pair[0] / pair[1], default=None)

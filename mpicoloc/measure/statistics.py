@@ -23,7 +23,7 @@ class Comparison:
     name, unit : str
         Name and unit of the quantity.
     before, after : float or None
-        Geometric mean over the runs of each group, arithmetic if a run has 0; None: no run has a value.
+        Mean over the runs of each group, geometric, or arithmetic if a run has 0; None if no run has a value.
     n_before, n_after : int
         Number of runs with a value.
     ratio : float or None
@@ -84,7 +84,7 @@ class Difference:
 
     @property
     def is_exact(self) -> bool:
-        """Whether there is no scatter: counts are often the same in every run."""
+        """Whether the runs do not scatter at all, as is common for counts."""
         return self.error < 1e-12
 
     @property
@@ -145,7 +145,7 @@ def holm(p_values: Sequence[float]) -> tuple[Floats, Floats]:
 
 
 def _judged(pairs: Sequence[tuple[Comparison, Difference | None]]) -> list[Comparison]:
-    """The comparisons of one quantity between the same group and each other group."""
+    """The comparisons of one quantity between one group and each of the others."""
     judged = [difference for _, difference in pairs if difference is not None]
     levels = zip(*holm([difference.p_value for difference in judged]), strict=True)
     found = []

@@ -1,4 +1,4 @@
-"""Placement by simulated annealing: Han et al. 2016, Algorithm 5, many exchanges at a time.
+"""Placement by simulated annealing, Algorithm 5 of Han et al. 2016, with many exchanges at a time.
 
 The inputs are jobs, nodes with slots, and the slowdowns that jobs cause each other. Exchanges without a
 common job are accepted or rejected independently, so one step of NumPy calls handles many. Only jobs on the
@@ -303,11 +303,11 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
 
 
 PENALTY = 10.0
-"""Cost of a broken constraint, as a multiple of that of the most disturbed job: no move gains as much."""
+"""Cost of a broken constraint, as a multiple of the most disturbed job's cost: no move gains as much."""
 SAME = 1e-12
 """Smaller relative differences between slowdowns are rounding errors."""
 WORST_POWER = 16.0
-"""To minimise the largest slowdown, the sum of slowdowns to this power is used, as it has a term per job."""
+"""Instead of the largest slowdown, the sum of slowdowns to this power is minimised: it has a term per job."""
 
 
 def random_placement(problem: Problem, rng: np.random.Generator) -> Ints:
@@ -334,8 +334,8 @@ def aligned_placement(problem: Problem, rng: np.random.Generator) -> Ints:
     """Like `random_placement`, but each job is on neighbouring nodes, and slots are filled one after another.
 
     Jobs of one size then share all of their nodes with the same other jobs, which suits jobs that wait for
-    their slowest node: 250 such jobs end 0.5 % above the bound after 20 exchanges per slot; without exchanges
-    of whole jobs, they end 6 % above it after 100.
+    their slowest node. For 250 such jobs the objective is 0.5 % above the bound after 20 exchanges per slot;
+    without exchanges of whole jobs, it is 6 % above the bound after 100.
     """
     sizes = problem.sizes
     order = sorted(rng.permutation(len(sizes)).tolist(), key=lambda job: -sizes[job])
@@ -459,7 +459,7 @@ class Replicas:
         return self.slowdown[:-1].reshape(self.n_replicas, self.n_jobs)[replica].copy()
 
     def placements(self, job: Ints) -> Ints:
-        """Convert an array like `job` to jobs in slots, (n_replicas, n_nodes, n_slots), -1 if empty."""
+        """Convert an array like `job` to the job per slot, (n_replicas, n_nodes, n_slots), -1 if empty."""
         shape = (self.n_replicas, self.problem.n_nodes, self.problem.n_slots)
         return np.where(job == self.nobody, -1, job % self.n_jobs).reshape(shape)
 
@@ -473,14 +473,14 @@ DESCENT_FRAC = 0.2
 MAX_REPLICAS = 64
 LEAST_TEMPERATURE = 1e-6
 LEAST_WIDTH = 4
-"""Fewest exchanges drawn at a time per replica: in a small problem most are impossible or share jobs."""
+"""Fewest exchanges drawn at a time per replica; in a small problem most are impossible or share jobs."""
 SHOWN_STEPS = 2000
 """Stages with more steps than this show their progress."""
 
 
 @dataclass(frozen=True)
 class _Stage:
-    """Its part of all steps, relative initial temperature, and the number in 2 steps that move whole jobs."""
+    """A stage: part of all steps, relative initial temperature, and how many of 2 steps move whole jobs."""
 
     part: float
     heat: float
@@ -498,7 +498,7 @@ class Annealing:
     Parameters
     ----------
     n_restarts : int or None
-        Replicas; None: the smaller the problem, the more replicas.
+        Number of replicas; None: the smaller the problem, the more replicas.
     n_sweeps : float or None
         Exchanges proposed for each occupied slot of a replica; None: `N_SWEEPS` divided among the replicas,
         but at least `LEAST_SWEEPS` for each.
@@ -560,7 +560,7 @@ def _cooled(
 
 
 class _Best:
-    """The best placement so far of each replica: the last placement can be worse."""
+    """The best placement so far of each replica, because the last placement can be worse."""
 
     def __init__(self, replicas: Replicas) -> None:
         self._n_violations, self._totals = replicas.n_violations(), replicas.totals()

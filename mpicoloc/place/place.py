@@ -30,7 +30,7 @@ MAX_PLACEMENTS = 3_000
 MAX_GROUPS = 2_000
 """Largest number of possible sets of jobs on one node."""
 MAX_STEPS = 100_000
-"""Largest number of steps of the search, because for some jobs most branches lead to no placement."""
+"""Limit on the steps of the search: for some sets of jobs most branches lead to no placement."""
 
 
 class _TooMany(Exception):
@@ -51,8 +51,8 @@ def search(problem: Problem, objective: str = "sum", most: int = MAX_PLACEMENTS)
 def all_placements(sizes: tuple[int, ...], n_nodes: int, n_slots: int, most: int) -> Ints | None:
     """Jobs in the slots of every placement; placements that differ only in the order of nodes count once.
 
-    Shapes: result (n_placements, n_nodes, n_slots). Result: -1 if empty; None if there are more than `most`
-    placements, or the search takes too many steps.
+    Shapes: result (n_placements, n_nodes, n_slots). An empty slot has -1. The result is None if there are
+    more than `most` placements, or the search takes too many steps.
     """
     groups = [group for n in range(n_slots, -1, -1) for group in combinations(range(len(sizes)), n)]
     found: list[list[tuple[int, ...]]] = []
@@ -116,14 +116,14 @@ class _JobClasses:
 
 
 def lower_bound(problem: Problem, objective: str = "sum") -> float:
-    """A bound that no placement beats: the least sum or worst slowdown, or the largest speed-up.
+    """A bound for all placements: at most their sum or worst slowdown, or at least their speed-up.
 
-    The unknowns count, for each two kinds, the slots of one kind that are on a node with a job of the other.
-    Each occupied slot has n_slots - 1 neighbours on its node; the number of empty slots limits how many of
-    these are empty. A job's cost is at least (1) the largest convex function below its curve, at the mean
-    pressure on its nodes (Jensen), and (2), if it waits for its slowest node and a node has two slots, the
-    mean of its curve over its nodes. Both are linear in the unknowns. The program allows fractions of slots,
-    and any mix of co-runners, so its solution need not be a placement.
+    For each pair of kinds, an unknown counts the slots of one kind that are on a node with a job of the other
+    kind. Each occupied slot has n_slots - 1 neighbours on its node; the number of empty slots limits how many
+    of these neighbours are empty. A job's cost is at least (1) the largest convex function below its curve,
+    at the mean pressure on its nodes (Jensen), and (2), if it waits for its slowest node and a node has two
+    slots, the mean of its curve over its nodes. Both are linear in the unknowns. The linear program allows
+    fractions of slots, and any mix of co-runners, so its solution need not be a placement.
     """
     program = _Program(problem, _job_classes(problem, objective), is_worst=objective == "worst")
     found = program.solve()
@@ -150,7 +150,10 @@ _ALL_NODES = {POLICY_NUMBERS["interpolate"], POLICY_NUMBERS["all-max"]}
 
 
 class _Program:
-    """The linear program: meetings of two kinds, and empty neighbours, pressure and cost of each kind."""
+    """The linear program.
+
+    The unknowns are meetings of each pair of kinds, and empty neighbours, pressure and cost of each kind.
+    """
 
     def __init__(self, problem: Problem, kinds: _JobClasses, is_worst: bool) -> None:
         self.problem, self.kinds, self.is_worst = problem, kinds, is_worst
@@ -186,12 +189,15 @@ class _Program:
         return self._of_undisturbed_jobs() if found.fun is None else float(found.fun)
 
     def _of_undisturbed_jobs(self) -> float:
-        """The objective if no job had a co-runner: always a bound, used if the solver fails."""
+        """The objective if no job had a co-runner. It is always a bound, and is used if the solver fails."""
         least = self.kinds.cost.min(axis=1)
         return float(least.max() if self.is_worst else self.kinds.n_jobs @ least)
 
     def _most_meetings(self) -> Floats:
-        """Most meetings of two kinds: on all nodes of the smaller job; within a kind, both jobs count."""
+        """Most meetings of each pair of kinds: each pair of jobs meets on all nodes of the smaller job.
+
+        Within a kind, a meeting counts for both jobs.
+        """
         count, size = self.kinds.n_jobs, self.kinds.n_nodes
         others = count[self.other] - (self.one == self.other)
         return np.asarray(count[self.one] * others * np.minimum(size[self.one], size[self.other]), float)
@@ -202,7 +208,7 @@ class _Program:
         return x, np.where(self.one[x] == kind, self.other[x], self.one[x])
 
     def _neighbours(self) -> None:
-        """Every occupied slot has n_slots - 1 neighbours; the free slots limit how many are empty."""
+        """Every occupied slot has n_slots - 1 neighbours; free slots limit how many of these are empty."""
         n_others = self.problem.n_slots - 1
         for kind in range(self.n):
             x, _ = self._meetings_of(kind)
@@ -362,7 +368,7 @@ def place(
             f"{found.n_broken}; relax them, or give more nodes or slots"
         )
     value = abs(cost_of(found.slowdown, objective))
-    # The bound ignores constraints, so with constraints the gap to it can be large.
+    # The bound ignores constraints, so if there are constraints, the gap to the bound can be large.
     bound = value if exact is not None else lower_bound(problem, objective)
     if math.isclose(bound, value, rel_tol=ROUNDING_FRAC):
         bound = value

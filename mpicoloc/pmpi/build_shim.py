@@ -32,7 +32,7 @@ SHIM = ("common", "guest")
 HOG = "bubble/hog"
 """The memory hog without its main program."""
 AGENT = ("agent", "common", "trace", HOG)
-"""The node agent with all that it calls; independent of MPI."""
+"""The node agent with all code that it calls; it does not depend on MPI."""
 KEEPER = (*AGENT, "keeper")
 BUBBLE = ("bubble",)
 """The memory hog as a program."""
@@ -50,7 +50,7 @@ def c_files(csrc: str | Path, folders: Sequence[str]) -> list[Path]:
 _CFLAGS = ("-O2", "-g", "-fPIC", "-std=gnu11", "-Wall", "-Wextra", "-Werror", "-fvisibility=hidden",
            "-ftls-model=initial-exec", "-pthread")  # fmt: skip
 _OF_GENERATED = {"-O2": "-O1", "-g": "-g1"}
-"""Flags for the thousand generated wrappers: they compile in half the time of -O2, and run as fast."""
+"""Flags for the thousand generated wrappers, which then compile in half the time of -O2 and run as fast."""
 _MPI_HEADERS = {"calls_gen.h", "mpi.h", "mpi_abi.h"}
 _TIME_LIMIT_S = 600
 _COMPILERS = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
@@ -193,7 +193,7 @@ class Capstone:
 
 
 def find_capstone() -> Capstone | None:
-    """Headers and library of Capstone 5 from its wheel; None if not installed or of another version."""
+    """Headers and library of Capstone 5 from its wheel; None if there is no wheel of this version."""
     try:
         wheel = importlib.metadata.distribution("capstone")
     except importlib.metadata.PackageNotFoundError:
@@ -359,7 +359,7 @@ def _last_line(text: str) -> str:
 
 # Build of the Slurm plugin, ``spank_mpicoloc.so``, and of ``libmpicoloc-auto.so``, which the plugin preloads.
 #
-# The package's own build does not make them: they need Slurm's headers, and a cluster has one plugin for all.
+# The package's own build does not make them: they need Slurm's headers, and a cluster needs only one plugin.
 
 
 PLUGIN, CHOOSER = "spank_mpicoloc.so", "libmpicoloc-auto.so"

@@ -30,7 +30,7 @@ _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
     """Open a file, unbuffered, with the checks of `mc_shm_open`, because another user may have planted it.
 
-    Raises `OSError` like `os.open`, and also if it is not a regular file, or with `is_own` another user's.
+    Raises `OSError` like `os.open`, and also if the file is not regular, or if `is_own` but not this user's.
     """
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     status = os.fstat(handle)
@@ -52,7 +52,7 @@ def is_own_file(path: str | os.PathLike[str]) -> bool:
 
 
 def copy_sparse(file: io.FileIO, n_bytes: int | None = None) -> memoryview:
-    """A writable copy of the file's first bytes, or of all bytes; holes of the file stay unallocated.
+    """A writable copy of the file's first `n_bytes`, or of all bytes; holes of the file stay unallocated.
 
     A segment of a running job has 8 MB, most of it empty, which matters on a node with hundreds of ranks.
     """
@@ -197,7 +197,7 @@ def read_board() -> np.void:
 
 
 def board_socket() -> str:
-    """Name of the abstract socket where the jobs of this node meet; empty if they do not need one."""
+    """Name of the abstract socket where the jobs of this node meet; empty if they need no socket."""
     name = ffi.new("char[]", lib.MC_NAME_LEN)
     return str(ffi.string(name).decode()) if lib.mc_board_socket_name(name, lib.MC_NAME_LEN) else ""
 
@@ -211,7 +211,7 @@ def why_unseen() -> str:
 def n_on_board(path: str, quiet_s: float = 0.0) -> int:
     """Jobs on a board of any version whose agents live, or gave a sign of life less than `quiet_s` ago.
 
-    Raises `DataError` if it is not a board, or cannot be read.
+    Raises `DataError` if the file is not a board or cannot be read.
     """
     n = int(lib.mc_board_n_alive(os.fsencode(path), int(quiet_s * 1e9)))
     if n < 0:
@@ -232,7 +232,7 @@ def n_foreign() -> int:
 
 
 def segment_paths(key: str) -> list[str]:
-    """This user's segment files of a job on this node, in rank order; other users may plant files."""
+    """Segment files of a job on this node, in rank order; only this user's, as others may plant files."""
     found = {}
     for path in glob.glob(glob.escape(shm_path(key, "")) + ".*.seg"):
         rank = path.rsplit(".", 2)[1]
@@ -280,7 +280,7 @@ def map_file(path: str | os.PathLike[str]) -> np.void:
 def read_file(path: str | os.PathLike[str]) -> np.void:
     """A private copy of what `map_file` maps, for files that may have holes.
 
-    Reading, unlike mapping, leaves holes unallocated. So it works if memory is full (no SIGBUS), and if a
+    Reading, unlike mapping, leaves holes unallocated. So it works even if memory is full (no SIGBUS), or if a
     process truncates a board at the same time. Only a board may belong to another user.
 
     Raises `DataError` if the file is not one of mpicoloc's, or of another version. Raises `OSError` if it

@@ -1,4 +1,4 @@
-"""Finds the MPI library that a program links from ELF headers, without running or loading the program.
+"""Finds the MPI library that a program links, by reading ELF headers: the program is not run or loaded.
 
 ``ldd`` would run the program's own loader, and every rank would have to start it.
 """
@@ -33,7 +33,8 @@ MPI_SONAMES = {
 }
 """Family of an MPI library by its file name; for other names the file's content decides."""
 _COMPANIONS = ("libmpi_gtl", "libmpi_cxx", "libmpi_mpifh", "libmpi_usempi", "libmpi_java")
-"""Libraries that accompany an MPI; their names begin like Cray's (`libmpi_gnu_123.so.12`) or IBM's MPI."""
+"""Libraries that accompany an MPI. Their names begin like those of the MPI libraries of Cray (for example
+`libmpi_gnu_123.so.12`) and IBM."""
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _NT_GNU_BUILD_ID = 3
@@ -58,9 +59,10 @@ class Elf(NamedTuple):
 
 
 class Linked(NamedTuple):
-    """The MPI that a program loads: its family ("mpich", "openmpi", "abi"), and its file (None: not found).
+    """The MPI that a program loads: its family ("mpich", "openmpi" or "abi") and the file of its library.
 
-    `user` is the file that links the MPI: the program or one of its libraries; empty if no file does.
+    The file is None if it was not found. `user` is the file that links the MPI: the program or one of its
+    libraries. It is empty if no file links the MPI.
     """
 
     abi: str
@@ -74,8 +76,8 @@ def open_regular(path: str) -> BinaryIO:
 
     Raises `OSError` if it cannot be opened, or is not a regular file.
     """
-    # Check before opening, because opening a pipe wakes its writer, and afterwards, because the file may be
-    # replaced.
+    # Check before opening, because opening a pipe wakes its writer. Check again afterwards, because the file
+    # may have been replaced.
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise OSError(errno.EINVAL, "it is not a regular file", path)
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -106,7 +108,7 @@ def _look_into(path: str, find: Callable[[str, mmap.mmap], T]) -> T | None:
 
 
 def build_id(path: str) -> str:
-    """Build ID of a program or library, hexadecimal; empty if it has none or is not an ELF file.
+    """Hexadecimal build ID of a program or library; empty if it has no ID or is not an ELF file.
 
     Raises `UsageError` if the ELF file is truncated or damaged.
     """
@@ -310,7 +312,7 @@ def _family_by_content(path: str) -> str | None:
 
 
 def linked_mpi(path: str, env_library_path: str | None = None) -> Linked | None:
-    """The MPI library that the program at `path` loads, directly or through its libraries; else None."""
+    """The MPI library that the program at `path` loads, directly or through its libraries; None if none."""
     first = read(path)
     if first is None:
         return None

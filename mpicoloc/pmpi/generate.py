@@ -207,7 +207,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Timing:
-    """Whether a call is timed by sampling (`is_light`), and the parameter that shows if it had an effect."""
+    """Whether a call is timed by sampling (`is_light`), and which parameter shows if it had an effect."""
 
     is_light: bool = False
     flag: str = ""
@@ -303,7 +303,7 @@ def wrapped(prototypes: Iterable[Prototype], calls: Calls) -> list[Prototype]:
 
 def _is_left_alone(p: Prototype, calls: Calls) -> bool:
     if p.name.startswith("MPIX_") and not any(q.is_comm for q in p.params):
-        return True  # queries of the library, whose functions programs also look up in the loader
+        return True  # queries of the library; programs also look up these functions in the loader
     return bool(_NOT_WRAPPED.match(p.name) or calls.unwrapped.match(base_name(p.name)))
 
 
@@ -326,7 +326,7 @@ def large_counts(lent: Iterable[Prototype], present: Collection[Prototype]) -> l
 
 
 def helpers(prototypes: Iterable[Prototype], abi: str) -> list[Prototype]:
-    """Functions that wrappers call but that are not wrapped; only in Open MPI are conversions functions."""
+    """Functions that wrappers call but that are not wrapped; only Open MPI converts handles by functions."""
     names = {*_HELPERS, *(_CONVERSIONS if abi == "openmpi" else ())}
     return [p for p in prototypes if p.name in names]
 
@@ -393,7 +393,7 @@ def first_lines(row: Row, params: Sequence[Param], operands: Sequence[str]) -> l
 
 
 def volume_lines(row: Row, operands: Sequence[str], request: str, is_kept: bool) -> list[str]:
-    """Statements that record the bytes that a call moved; ``is_kept``: at each start of its request."""
+    """Statements that record the bytes that a call moved; if ``is_kept``, at each start of its request."""
     used = operands[1:] if row.first else operands
     kept = ", .is_kept = 1" if is_kept else ""
     end = [f"        mc_request_began(&mc_v, {request});"] if request else []
@@ -415,7 +415,7 @@ def completion_params(row: Row, params: Sequence[Param]) -> dict[str, str]:
 
 
 def results(at: dict[str, str], c_type: str) -> tuple[str, str]:
-    """C expressions: whether a completion call completed all requests, and how many it completed.
+    """Two C expressions: whether a completion call completed all requests, and how many it completed.
 
     After a failure the output arguments may be invalid pointers.
     """
@@ -477,7 +477,7 @@ def finalize_lines(row: Row, operands: Sequence[str], call: str) -> list[str]:
 def end_lines(
     row: Row, operands: Sequence[str], request: str, is_kept: bool, timing: Timing, c_type: str = "int"
 ) -> list[str]:
-    """Statements after the call; ``request``: the request that it created; ``is_kept``: it is persistent."""
+    """Statements after the call. The call created ``request``, which is persistent if ``is_kept``."""
     hook = ["    if (mc_rc == MPI_SUCCESS)", f"        {row.after}({', '.join(operands)});"]
     after = hook if row.after else []
     if not row.volume and not row.first:
@@ -578,7 +578,8 @@ _HOOK_TYPES = {
     "comm": "MPI_Comm",
     "win": "MPI_Win",
 }
-"""C types of operands. A handle has the argument's type without the pointer; all others are mc_handles."""
+"""C types of operands by kind. A handle has its argument's type without the pointer. Operands of kinds that
+are not listed are mc_handles."""
 
 
 def _hook_prototypes(p: Prototype, row: Row) -> list[str]:
@@ -700,9 +701,9 @@ def _own_status(p: Prototype, row: Row) -> list[str]:
 def _emit_profiling(p: Prototype, row: Row) -> list[str]:
     """The PMPI function of a wrapper.
 
-    Calls are recorded if they come from a tool loaded before mpicoloc. They are not recorded inside a
-    wrapper, where tools loaded after mpicoloc call, nor from MPI's own libraries: Fortran interfaces make
-    look-ups before the program's call.
+    Calls from a tool loaded before mpicoloc are recorded. Calls inside a wrapper are not recorded: they come
+    from tools loaded after mpicoloc. Nor are calls from MPI's own libraries, because Fortran interfaces look
+    things up before they make the program's call.
     """
     if p.is_variadic:
         return []

@@ -2,8 +2,9 @@
 
 Open MPI: ``mpif.h`` and ``use mpi`` call ``mpi_x_``, ``use mpi_f08`` calls ``mpi_x_f08_``; none of these
 calls uses the C symbols that the shim replaces. From Open MPI 6 on, functions of ``use mpi_f08`` with choice
-buffers take these as descriptors, and are called ``mpi_x_f08ts_``. MPICH: Fortran calls the C symbols, except
-for functions of ``use mpi_f08`` without a choice buffer: these call PMPI, so only they are wrapped.
+buffers receive these buffers as descriptors, and are named ``mpi_x_f08ts_``. MPICH: Fortran calls the C
+symbols, except that functions of ``use mpi_f08`` without a choice buffer call PMPI, so only these functions
+are wrapped.
 
 All arguments are addresses; ``ierror`` is the last one and optional in f08; lengths of strings are passed
 last, by value. The wrappers call the library's Fortran functions, so that MPI_IN_PLACE, MPI_BOTTOM and
@@ -44,7 +45,7 @@ _HEAD = """#include "guest/calls/completion.h"
 
 
 def emit_fortran(prototypes: Sequence[Prototype], calls: Calls, abi: str) -> str:
-    """``fortran_gen.c``: the Fortran symbols of each function that do not call the C symbols."""
+    """``fortran_gen.c``: for each function, those Fortran symbols that do not call the C symbols."""
     parts = [_HEAD]
     has_large_counts = any(p.name == "MPI_Send_c" for p in prototypes)
     for p in prototypes:

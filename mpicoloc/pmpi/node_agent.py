@@ -15,7 +15,7 @@ from mpicoloc.pmpi import contract
 from mpicoloc.pmpi.contract import ffi, lib
 
 KEEPER_WITHIN_NS, KEEPER_STEP_NS = 2_000_000_000, 50_000_000
-"""Time to wait for the keeper's agent before this process becomes the agent, ns; length of one such wait."""
+"""Time to wait for the keeper's agent before this process becomes the agent, ns; length of each wait."""
 
 
 class Common(NamedTuple):
@@ -60,7 +60,7 @@ class Agent:
         return Common(*(int(getattr(out, name)) for name in Common._fields))
 
     def agree(self, is_on: bool) -> None:
-        """Set whether the coordinators of all nodes agree on shutters; otherwise the job takes none."""
+        """Set whether the coordinators of all nodes agree on shutters; if not, the job takes no shutters."""
         lib.mc_common_state(self._handle, lib.MC_COMMON_ON if is_on else lib.MC_COMMON_OFF)
 
     def set_clock(self, offset_ns: int, bound_ns: int) -> None:

@@ -98,8 +98,7 @@ def writable_lib_dir() -> str:
 
 
 def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
-    """The first of the wanted files that other users cannot reach, and its barrier; None if all are
-    reachable.
+    """The first of the wanted files that other users cannot reach, and the barrier to it; else None.
 
     The barrier is the file itself or a folder above it that is closed to others, and whose access list opens
     it to no user or group.
@@ -109,7 +108,7 @@ def closed_to_others(wanted: Iterable[str]) -> tuple[str, str] | None:
             parts = way.split(os.sep)
             for depth in range(1, len(parts) + 1):
                 here = os.sep.join(parts[:depth]) or os.sep
-                mode = os.lstat(here).st_mode  # a link's own mode is open to all
+                mode = os.lstat(here).st_mode  # the mode of a link itself is open to all
                 need = stat.S_IXOTH if stat.S_ISDIR(mode) else stat.S_IROTH
                 if mode & need != need and not _is_open_by_list(here, need):
                     return path, here
