@@ -1,4 +1,4 @@
-"""Networks with named nodes: a graph becomes an XGFT if it is one, else an irregular network."""
+"""Networks with named nodes, made from a graph: an XGFT if the graph is one, else an irregular network."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
 def host_finder(fabric: Fabric) -> Callable[..., int]:
     """A function that returns a host's number by its name: ``host(name, rank, where="placement")``.
 
-    The whole name is looked up first, then the name up to the first dot if only one host has it. IP addresses
-    are only compared as a whole.
+    The whole name is looked up first. If no host has it, the name up to the first dot is looked up, and must
+    belong to only one host. IP addresses are always compared as a whole.
 
     Raises `DataError` if the fabric has no names; the function raises it for a name that the fabric lacks.
     """
@@ -111,9 +111,9 @@ def _short(name: str) -> str:
 def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT of a graph, or else its irregular network.
 
-    First-level switches of an XGFT can have different numbers of hosts; otherwise it must be complete.
-    Parallel links between two nodes count as one link with the sum of their capacities, which must be equal
-    on the whole level of an XGFT.
+    First-level switches of an XGFT can have different numbers of hosts; in all other respects the XGFT must
+    be complete. Parallel links between two nodes count as one link with the sum of their capacities. All
+    links of a level of an XGFT must have the same capacity.
 
     Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the network
     is not connected.
@@ -193,7 +193,7 @@ class _Wiring:
         return list(dict.fromkeys(other for other, _ in self.graph.ports[node] if level_of[other] == level))
 
     def _degree(self, neighbours: dict[str, list[str]], level: int, way: str) -> int:
-        """The number of neighbours of each node of a level, which must be equal."""
+        """The number of neighbours of each node of a level, which must be the same for all nodes."""
         number, first = len(neighbours[self.nodes[level][0]]), self.nodes[level][0]
         for node in self.nodes[level]:
             if len(neighbours[node]) != number:
@@ -205,7 +205,7 @@ class _Wiring:
         return number
 
     def capacity(self, level: int, default_bps: float) -> float:
-        """Bytes/s between two neighbours, which must be equal on the whole level."""
+        """Bytes/s between two neighbours, which must be the same for all neighbours on the level."""
         first: tuple[float, str, str] | None = None
         for node in self.nodes[level]:
             above, total = set(self.up[node]), Counter[str]()
@@ -275,7 +275,7 @@ def _names_by_number(
 ) -> tuple[tuple[str, ...], ...]:
     """Names of the nodes of each level in the order of their numbers.
 
-    Raises `KeyError` with a node whose links or number do not fit the topology.
+    Raises `KeyError`, with the node, if a node's links or number do not fit the topology.
     """
     for level in wiring.below:
         roots = topology.subtree_roots(level)

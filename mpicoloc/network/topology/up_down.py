@@ -27,10 +27,10 @@ MAX_ROUTES = 1 << 28
 
 
 def up_link(network: Levelled, level: int, number: int) -> int:
-    """Number of a link's upward direction among directed links; the downward one is `n_links(level)` larger.
+    """Number of the directed link that goes up a link.
 
     Directed links are numbered level by level from the hosts: on each level first all upward links, then all
-    downward links.
+    downward links. The number of a link's downward direction is therefore larger by `n_links(level)`.
     """
     return 2 * sum(network.n_links(below) for below in range(level)) + number
 
@@ -108,9 +108,10 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Correct routes that go down to a switch that sends up: to such hosts, send down wherever possible.
+        """Correct routes on which a switch sends down to another that would send up again.
 
-        Only networks with several consecutive links inside a level have such routes.
+        Towards the hosts at the end of such routes, every switch sends down if it can. Only networks with
+        several consecutive links inside a level have such routes.
         """
         both = np.flatnonzero(((hops < down) & (down < FAR)).any(axis=0))
         if not len(both):
