@@ -53,7 +53,7 @@ def random_route(seed: int) -> Route:
 
 
 def _splitmix64(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output function of splitmix64, which makes neighbouring numbers independent."""
+    """The output function of splitmix64: its results for consecutive numbers look independent."""
     number = number + np.uint64(0x9E3779B97F4A7C15)
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

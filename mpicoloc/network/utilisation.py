@@ -56,7 +56,7 @@ def mean_bytes_in_transit(messages: TimedMessages, duration_s: float) -> float:
 
     Notes
     -----
-    Jokanovic 2014, Eq. 2.1: each message adds its bytes times its time to the integral.
+    Jokanovic 2014, Eq. 2.1: each message adds its bytes, multiplied by its time in transit, to the integral.
     """
     if not duration_s > 0:
         raise DataError(f"bytes in transit: the duration must be above 0 s, got {duration_s}")
@@ -138,8 +138,8 @@ def spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats
 
 CLASSES = ("low", "moderate", "extreme")
 LIMITS = (0.1, 0.5)
-"""Smallest utilisation at which demand is moderate, and at which it is extreme. The thesis gives no numbers
-for its classes."""
+"""Utilisation from which demand is moderate, and from which it is extreme. The thesis gives no numbers for
+its classes."""
 
 
 def level_bytes(topology: Levelled, placement: Placement, traffic: Rounds) -> NDArray[np.float64]:
@@ -274,7 +274,7 @@ def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: floa
 
 
 def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = LIMITS) -> str | None:
-    """Demand class of a job by its largest utilisation above L0 (Figure 3.7); None if it is unknown.
+    """Demand class of a job by its largest utilisation above L0 (Figure 3.7); None if none is known.
 
     L0 does not count, because a host's link belongs to its job.
     """

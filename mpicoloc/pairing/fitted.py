@@ -378,11 +378,11 @@ class Product(Linear):
 
 @dataclass(frozen=True)
 class Similar:
-    """Kernel model over similar programs: see `pairing.training.fitting.Similar`.
+    """Kernel model over similar programs: see `pairing.training.fitting.SimilarRegressor`.
 
-    `base` () + the sum over pairs r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
-    () k_c + `joint` () k_t k_c, k = exp(-`gamma` () |x - v|^2) between a job and its half of `vectors`
-    (R, 2 F).
+    `base` () + the sum over the pairs r of the training set of `dual` (R,) times (`of_target` () k_t +
+    `of_other` () k_c + `joint` () k_t k_c). Here k = exp(-`gamma` () |x - v|^2), between the features x of a
+    job and its half v of `vectors` (R, 2 F).
     """
 
     vectors: Floats
@@ -410,7 +410,7 @@ class Similar:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Support vectors: `base` () + `dual` (S,) times kernel of `vectors` (S, 2 F) and features.
+    """`base` () + `dual` (S,) times the kernel of the support vectors `vectors` (S, 2 F) and the features.
 
     The kernel is exp(-gamma |x - v|^2) if `degree` () is 0, else (gamma x.v + coef0)^degree.
     """

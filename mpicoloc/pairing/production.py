@@ -286,7 +286,7 @@ def _by_each(run: Run, shared_s: float) -> list[tuple[str, Estimate]]:
 
 
 def _of_part(whole: Estimate, part: float) -> Estimate:
-    """Slowdown of a part of the work if it causes all of the excess over 1 of the slowdown of the whole."""
+    """Slowdown of the part of the work that alone accounts for the slowdown of the whole."""
     low, value, high = (1 + (end - 1) / part for end in (whole.low, whole.value, whole.high))
     return Estimate(value, low, high, whole.n, "1", whole.method)
 

@@ -27,7 +27,8 @@ _PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "
 class WaitingJob:
     """One job of a queue. Unknown numbers are NaN; a job without a program has its id as program.
 
-    `profile` is the profile of an earlier run, and `kind` is the `JobFeatures.kind` in it; empty: none.
+    `profile` is the profile of an earlier run, or empty. `kind` is the `JobFeatures.kind` in this profile, or
+    empty if no profile was read.
     """
 
     id: str
@@ -61,7 +62,7 @@ def jobs(path: str) -> list[WaitingJob]:
 def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if unknown.
 
-    A slowdown is also found by its kinds (``target_kind``, ``co_runner_kind``) if no other pair has the same.
+    A slowdown is also found by ``target_kind`` and ``co_runner_kind`` if no other pair has the same kinds.
 
     Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
     the slowdown may be an object with ``value``, ``low`` and ``high``.

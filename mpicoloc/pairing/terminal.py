@@ -189,7 +189,7 @@ Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
 
 
 def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Jobs and predictions as `mpicoloc pair` reads them; it reads none beside several co-runners."""
+    """Jobs and predictions as `mpicoloc pair` reads them, unless they are beside several co-runners."""
     return {
         "model": kind,
         "jobs": [

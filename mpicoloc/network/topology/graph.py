@@ -113,6 +113,6 @@ def likely_levels(graph: Graph) -> dict[str, int]:
 
 
 def _is_above(switches: Collection[str], own: int, n_hosts: Mapping[str, int]) -> bool:
-    """Whether a switch seems to be above its neighbours: most of these have hosts, and on average more."""
+    """Whether a switch seems to be above its neighbours: most have hosts, on average more than the switch."""
     theirs = [n_hosts[other] for other in switches if other in n_hosts]
     return len(theirs) >= 2 and 2 * len(theirs) >= len(switches) and sum(theirs) > own * len(theirs)

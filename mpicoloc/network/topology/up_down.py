@@ -27,7 +27,7 @@ MAX_ROUTES = 1 << 28
 
 
 def up_link(network: Levelled, level: int, number: int) -> int:
-    """Number of the directed link that goes up a link.
+    """Number of a link's upward direction among the directed links.
 
     Directed links are numbered level by level from the hosts: on each level first all upward links, then all
     downward links. The number of a link's downward direction is therefore larger by `n_links(level)`.

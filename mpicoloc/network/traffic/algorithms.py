@@ -138,7 +138,7 @@ def bcast_split_binary(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def part_sizes(call: Collective) -> Array:
-    """Items of each rank if a buffer is scattered in equal parts; the last ones can be shorter or empty."""
+    """Items of each rank if a buffer is scattered in equal parts; the last parts can be shorter or empty."""
     part = -(-call.n_items // call.n_ranks)
     return np.clip(call.n_items - call.ranks * part, 0, part)
 

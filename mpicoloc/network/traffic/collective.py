@@ -94,7 +94,7 @@ class Messages:
     n_ranks, item_bytes : int
         As in the operation.
     root : int
-        Added to the ranks of each message, modulo `n_ranks`: algorithms number ranks from the root.
+        Added to the ranks of each message, modulo `n_ranks`, because algorithms number ranks from the root.
     """
 
     n_ranks: int
@@ -108,7 +108,7 @@ class Messages:
         return cls(call.n_ranks, call.item_bytes, call.root if from_root else 0)
 
     def add(self, src: ArrayLike, dst: ArrayLike, n_items: ArrayLike, n_messages: ArrayLike = 1) -> None:
-        """Add `n_messages` messages with `n_items` in total for each pair; arguments are broadcast."""
+        """Add `n_messages` messages with `n_items` in total for each pair. Broadcasts arrays like NumPy."""
         rows = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src, dst, n_items, n_messages)))
         ranks = [np.atleast_1d(rows[i] + self.root) % self.n_ranks for i in (0, 1)]
         self.rows.append(

@@ -50,8 +50,8 @@ class JobTraffic:
     n_unknown : int
         Number of collectives that are not in `traffic`.
     dropped_bytes : int
-        Bytes that ranks sent to, or received from, unknown ranks: those of spawned jobs, or of rows for which
-        the tables had no room. `traffic` has these bytes only if the other side recorded them.
+        Bytes that ranks sent to, or received from, unknown ranks. These ranks belong to spawned jobs, or the
+        tables had no room for their rows. `traffic` has the bytes only if the other side recorded them.
     notes : tuple of str
         Notes on assumptions and on missing data.
     by_call : mapping of str to TrafficSum

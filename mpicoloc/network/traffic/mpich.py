@@ -72,7 +72,7 @@ def _allgather_algorithm(call: Collective) -> str:
 
 
 def _alltoall_algorithm(call: Collective) -> str:
-    """MPICH documents 8 ranks as the limit, but 4.0 compares wrongly in rules that also test the size."""
+    """The documented limit is 8 ranks, but MPICH 4.0 compares wrongly in rules that also test the size."""
     is_short = call.n_bytes <= (256 if call.is_blocking else 2048)
     return "alltoall bruck" if call.n_ranks > 8 and is_short else "alltoall pairs"
 

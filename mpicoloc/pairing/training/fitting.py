@@ -1,12 +1,13 @@
 """Fit slowdown models to measured pairs, compare them on programs they do not know, and keep the best.
 
 As in Zacarias et al. 2021, section 3.3.1, 30 % of the rows are held back, and parameters are searched by
-five-fold cross-validation on the others. The decisive score is a different one: each program in turn, as
-target and as co-runner, is left out of the search, the choice, the fit and the interval's width. The reason
-is that a scheduler needs predictions for programs that nobody has paired yet.
+five-fold cross-validation on the other rows. The score that decides is another one, because a scheduler needs
+predictions for programs that nobody has paired yet. For this score, each program in turn is left out of the
+search, the choice, the fit and the interval's width, both as target and as co-runner.
 
 Most regressors come from scikit-learn. Regressors with few parameters, for training sets of few programs, are
-defined here with the same interface. Rows of x have the features of the target, then those of the co-runner.
+defined here with the same interface. A row of x has the features of the target, and then the features of the
+co-runner.
 """
 
 from __future__ import annotations
@@ -497,7 +498,7 @@ class Problem:
         return float(np.average(self.slowdown[rows], weights=self.weight[rows]))
 
     def least_half(self, rows: Ints) -> float:
-        """Half width of the interval of the rows' inverse-variance weighted mean: the narrowest of all intervals.
+        """Half width of the interval of the rows' inverse-variance weighted mean: no interval is narrower.
 
         (sum 1 / h^2)^(-1/2) of the half widths h of the rows' own intervals, and at least `LEAST`.
         """
@@ -676,7 +677,7 @@ TRIALS = 12
 SAME_FOR_ALL = ("mean", "quantile")
 """The kinds that use no features."""
 NESTED_FRAC = 1 / 3
-"""Fraction of the trials for searches with a program left out, because there is one search per program."""
+"""Fraction of the trials in a search with a program left out: there is one such search for each program."""
 
 
 @dataclass(frozen=True)
