@@ -72,7 +72,7 @@ class JobInput:
     duration_by : str
         Where `duration_s` comes from, in a few words.
     sent : Traffic, optional
-        All messages of the job, if they come from another source; default: those of the profile.
+        All messages of the job, if they come from another source; by default the messages of the profile.
     trace : TimedTrace, optional
         Trace of the job, required for rates in windows.
     """

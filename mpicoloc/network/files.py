@@ -175,7 +175,7 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
 def fabric_of(topology: str | None, link_rate: str | None, up_links: str | None) -> Fabric:
     """The network from a notation or a file.
 
-    Raises `UsageError` or `DataError` if it is missing or malformed.
+    Raises `UsageError` or `DataError` if the notation or file is missing or malformed.
     """
     if topology is None:
         raise UsageError(f"--topology is missing: give a notation like '{EXAMPLE}', or a topology file")

@@ -125,7 +125,7 @@ def sum_loads(topology: Levelled, batches: Iterable[Messages], route: Route = d_
 
 
 def check_links(topology: Levelled) -> list[int]:
-    """Number of links of each level; raises if there are too many to compute their loads.
+    """Number of links of each level. Raises an error if there are too many to compute their loads.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.
     Returns
     -------
     ndarray of int, shape (n_hosts,)
-        Ports 0 .. m_l - 1 go down, to child c by port c; m_l .. m_l + w_(l+1) - 1 go up.
+        Ports 0 .. m_l - 1 go down: port c leads to child c. Ports m_l .. m_l + w_(l+1) - 1 go up.
 
     Notes
     -----

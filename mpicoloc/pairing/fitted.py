@@ -249,7 +249,7 @@ class Trees:
     roots : ndarray, shape (n_trees,)
         Root node of each tree.
     feature : ndarray, shape (n_nodes,)
-        Index into the F features of the target followed by the F of the co-runner; `LEAF` for leaves.
+        Index into the F features of the target, followed by those of the co-runner; `LEAF` for leaves.
     threshold : ndarray, shape (n_nodes,)
         Values up to the threshold go to `left`.
     left, right : ndarray, shape (n_nodes,)
@@ -334,7 +334,7 @@ class Trees:
         children = np.concatenate([self.left[inner], self.right[inner]])
         parents = np.concatenate([inner, inner])
         starts = np.concatenate([children, self.roots])
-        # Each node must have one parent and lie after it, so that every walk ends.
+        # Each node must have one parent and come after this parent, so that every walk down a tree ends.
         if (
             len(starts) != n
             or len(np.unique(starts)) != n

@@ -31,7 +31,7 @@ _PEAKS = ("rss_bytes",)
 
 
 class RunLike(Protocol):
-    """The interface that objects must have to describe a run."""
+    """The attributes that an object must have to describe a run."""
 
     @property
     def id(self) -> str:
@@ -391,7 +391,7 @@ def _main_co_runner(co_runners: Iterable[tuple[str, float]], shared_s: float) ->
 
 
 def _overlap(one: Run, other: Run) -> bool:
-    """Whether two runs overlap in time. The job number is not enough, because numbers wrap around."""
+    """Whether two runs overlap in time. Job numbers alone do not show this, because they wrap around."""
     ends = (run.start_unix_s + run.wall_s for run in (one, other))
     return other is not one and max(one.start_unix_s, other.start_unix_s) < min(ends)
 
@@ -399,7 +399,7 @@ def _overlap(one: Run, other: Run) -> bool:
 K = TypeVar("K", bound=Hashable)
 
 RUN_SD = 0.1
-"""Standard deviation of the log slowdown between meetings, even with exact measurements."""
+"""Standard deviation of a pair's log slowdown from meeting to meeting, even if it is measured exactly."""
 GUESS_SD = 0.5
 """Standard deviation of an assumed log slowdown, and of the log slowdowns of pairs with a common job. A
 deviation three times as large would be surprising."""

@@ -180,7 +180,7 @@ def from_campaign(folder: str) -> TrainingSet:
 
 
 def _layout(done: Sequence[campaign.Done]) -> str:
-    """Layout of the places: same or separate processors; empty if they overlap in part."""
+    """Layout of the places: same or separate processors; empty if the places overlap only in part."""
     first, second = map(set, done[0].how["places"])
     return "same" if first == second else "" if first & second else "apart"
 

@@ -24,9 +24,10 @@ class Fabric:
     ----------
     topology : Topology or Irregular
     host_names : tuple of str
-        Name of host 0, 1, ...; "" for a free port of a first-level switch. Empty: no names.
+        Names of hosts 0, 1, ..., with "" for each free port of a first-level switch; empty if hosts have no
+        names.
     switch_names : tuple of tuple of str
-        Names of the switches of level 1, 2, ...; empty: no names.
+        Names of the switches of level 1, 2, ...; empty if switches have no names.
     assumed_levels : tuple of int
         Levels whose link capacity comes from the caller, because the file lacks it.
     assumes_up_links : bool
@@ -75,7 +76,8 @@ def host_finder(fabric: Fabric) -> Callable[..., int]:
     The whole name is looked up first. If no host has it, the name up to the first dot is looked up, and must
     belong to only one host. IP addresses are always compared as a whole.
 
-    Raises `DataError` if the fabric has no names; the function raises it for a name that the fabric lacks.
+    Raises `DataError` if the fabric has no names. The returned function raises `DataError` for a name that
+    the fabric lacks.
     """
     if not fabric.host_names:
         raise DataError(
@@ -264,7 +266,8 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
     for level, nodes in enumerate(wiring.nodes):
         for node in nodes:
             if node not in trees:
-                # Every host is below a switch of copy 0; every other copy is above the same nodes as copy 0.
+                # Every host is below a switch of copy 0. A switch of another copy is above the same nodes as
+                # a switch of copy 0.
                 below = wiring.down[node] or [node]
                 trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees

@@ -121,8 +121,8 @@ def wiring(text: str, source: str) -> Wiring:
 def parse_ibnetdiscover(text: str, source: str) -> Graph:
     """Switches and hosts (channel adapters) of a fabric.
 
-    A host's name is the first word of its description if that is unique, else the whole description if that
-    is unique, else its GUID. Reduction units inside switches are left out.
+    A host's name is the first of these that is unique: the first word of its description, the whole
+    description, its GUID. Reduction units inside switches are left out.
 
     Raises `DataError`, with the line, if the text is malformed, cut off or contradicts itself.
     """
@@ -191,7 +191,7 @@ def _rate_bps(comment: str, where: str) -> float | None:
 
 
 def _check_both_ends(nodes: dict[str, _Node], name: str, source: str) -> None:
-    """Check that each link is listed at both of its ends: otherwise the output was cut off."""
+    """Check that each link is listed at both of its ends. If a link is not, the output was cut off."""
     for port, (other, other_port, _) in nodes[name].links.items():
         back = nodes[other].links.get(other_port) if other in nodes else None
         if back is None or back[:2] != (name, port):
@@ -214,8 +214,8 @@ def _labels(nodes: dict[str, _Node]) -> dict[str, str]:
 def ibnetdiscover_text(topology: Topology) -> str:
     """An XGFT in the form of ``ibnetdiscover``'s output, which ``ibsim`` accepts as its fabric.
 
-    Names are those of `core.network.node_name`, ports those of `core.network` plus 1. Speeds are left out, so
-    ``ibsim`` uses its own.
+    Nodes have the names of `core.network.node_name`. Port numbers are those of `core.network`, plus 1. Speeds
+    are left out, so ``ibsim`` uses its own speeds.
     """
     rows: list[list[list[str]]] = [
         [[] for _ in range(topology.n_nodes(level))] for level in range(topology.height + 1)

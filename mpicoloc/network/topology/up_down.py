@@ -1,8 +1,8 @@
 """Switch tables for shortest routes that go up and then down, in a network whose links have an upper end.
 
 In up*/down* routing a packet that has gone down never goes up again, which rules out deadlock. Tables are
-indexed by destination only, so a switch sends all packets for a host either down or up; and if one switch
-sends such packets down to another, the other must send them down too.
+indexed by destination only, so a switch sends all packets for a host either down or up. If one switch sends
+the packets for a host down to another switch, the other switch must therefore send them down, too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def directed_links(network: Levelled) -> DirectedLinks:
 
 @dataclass(frozen=True)
 class Tables:
-    """Directed links by which hosts and switches send; the entry -1 - s means any link of set s.
+    """Directed links over which hosts and switches send. An entry -1 - s stands for any link of the set s.
 
     Shapes: `first` (n_hosts,), `next` (n_switches, n_hosts).
     """
