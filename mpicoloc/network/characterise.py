@@ -64,7 +64,7 @@ class JobInput:
     Parameters
     ----------
     file : str
-        Path of the job's profile, which messages to the user name.
+        Path of the job's profile, shown in messages to the user.
     profile : Profile
     placements : sequence of PlacementChoice
     duration_s : float or None

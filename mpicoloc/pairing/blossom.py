@@ -163,7 +163,7 @@ def components(n: int, edges: Ints) -> Ints:
 
 
 MAX_VERTICES = 4096
-"""Largest number of vertices. Memory grows with its square: more would take gigabytes, and minutes."""
+"""Largest number of vertices. Larger graphs take minutes, and gigabytes: memory grows with the square."""
 COMPLETE_UP_TO = 64
 """Up to this number of vertices, matching the complete graph directly is faster than choosing edges."""
 COMPLETE_RATHER_UP_TO = 300
@@ -174,8 +174,8 @@ N_NEIGHBOURS = 10
 MAX_NEIGHBOURS = 40
 """Average number of edges per vertex above which no more are added."""
 N_ASCENTS = 12
-"""Number of cheap rounds that raise the dual variables before the assignment problem is solved, which makes
-that faster."""
+"""Number of cheap rounds that first raise the dual variables. With these, the assignment problem is solved
+faster."""
 TOLERANCE_FRAC = 1e-3
 _TIES_FRAC = 1e-7
 _WEIGHT_BITS = 44
@@ -311,7 +311,10 @@ def _result(partner: Ints, weights: Floats, alone: Floats, bound: float) -> Matc
 
 
 def _extended(weights: Floats, alone: Floats) -> tuple[Floats, Floats]:
-    """Weights and costs for pairing every vertex. If n is odd, the partner of an added dummy stays alone."""
+    """Weights and costs for pairing every vertex.
+
+    If n is odd, a dummy vertex is added. The partner of the dummy stays alone.
+    """
     n = len(alone)
     if n % 2:
         weights = np.pad(weights, (0, 1))

@@ -69,7 +69,7 @@ class Campaign:
 
 
 _SHORT_S, _GOOD_S = 5.0, 30.0
-"""A program that runs alone for less than the first time is too short; the second time is long enough, s."""
+"""Times of runs alone, s. A program that takes less than the first time is too short; the second is enough."""
 
 
 @dataclass(frozen=True, order=True)
@@ -411,7 +411,7 @@ def stop_left(profiles: str) -> list[int]:
 
 
 def _is_in_session(pid: int, session: int) -> bool:
-    """Whether a process is in the session. Processes that a shell left behind are; a keeper is not."""
+    """Whether a process is in the session, as those that a shell left behind are, but a keeper is not."""
     try:
         return os.getsid(pid) == session
     except ProcessLookupError:

@@ -406,7 +406,7 @@ def run_of(profile: Profile) -> Run:
 
 
 def _co_runners(profile: Profile) -> tuple[tuple[str, float], ...]:
-    """Overlap with each co-runner, s: if they share several nodes, the longest overlap on any one node."""
+    """Overlap with each co-runner, s. If both share several nodes, the longest overlap on a node counts."""
     found: dict[str, float] = {}
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])

@@ -347,7 +347,7 @@ class Trees:
 _BLOCK_NUMBERS = 1 << 22
 """Largest number of values of an inner layer computed at once."""
 MOST_EXPONENT = 50.0
-"""Largest exponent. Larger ones are clipped to it to avoid overflow; they are not meaningful anyway."""
+"""Largest exponent. Larger exponents are clipped to it to avoid overflow; such predictions mean nothing."""
 
 
 @dataclass(frozen=True)

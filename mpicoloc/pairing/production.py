@@ -194,7 +194,7 @@ def _seen(steps: Sequence[Run]) -> dict[str, Moments]:
 def weighted_moments(parts: Sequence[tuple[Moments, float]]) -> Moments:
     """Moments of a quantity over parts of a run, weighted by their time.
 
-    Result: it has the number of values of the largest part, so that a job gets no extra weight for its steps.
+    The result has the number of values of the largest part, so that many steps give a job no extra weight.
     """
     total_s = sum(part_s for _, part_s in parts)
     n = max(found.n for found, _ in parts)
@@ -218,7 +218,7 @@ reflects the error."""
 
 
 def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
-    """Rows for runs beside other jobs with profiles, and the number of cases without a row, by reason."""
+    """Rows for runs beside jobs that have profiles, and the number of cases without a row, by reason."""
     by_kind: dict[tuple[str, int, int], list[Run]] = defaultdict(list)
     by_id: dict[str, list[Run]] = defaultdict(list)
     n_given, runs = len(runs), distinct(runs)

@@ -104,7 +104,7 @@ class Irregular:
 
     @functools.cached_property
     def _divisors(self) -> list[int]:
-        """For each level, the product of the largest numbers of up-links that nodes of lower levels have."""
+        """For each level, the product of the largest number of up-links of a node on each lower level."""
         n_ups = np.bincount(self.lower, minlength=len(self.names))
         divisors = [1]
         for level in range(int(self.node_level.max())):

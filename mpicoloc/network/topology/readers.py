@@ -396,7 +396,7 @@ _TOPOLOGY_KEYS = {"topology", "cluster_default", "tree", "block", "flat"}
 
 
 def _keys_of(entry: Any, first: str, known: Container[str], where: str) -> dict[str, Any]:
-    """Check an entry of a list: it may only have known keys, and only the data of topologies is not text."""
+    """Check that an entry of a list has only known keys, and text values except for a topology's data."""
     if not isinstance(entry, dict) or not isinstance(entry.get(first), str):
         raise DataError(f"{where}: {shown(str(entry))} is not an entry like {first}: name")
     for key, value in entry.items():

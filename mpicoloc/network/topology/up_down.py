@@ -108,7 +108,7 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Correct routes on which a switch sends down to another that would send up again.
+        """Correct routes on which a switch sends down to another switch that would send up again.
 
         Towards the hosts at the end of such routes, every switch sends down if it can. Only networks with
         several consecutive links inside a level have such routes.

@@ -498,9 +498,10 @@ class Problem:
         return float(np.average(self.slowdown[rows], weights=self.weight[rows]))
 
     def least_half(self, rows: Ints) -> float:
-        """Half width of the interval of the rows' inverse-variance weighted mean: no interval is narrower.
+        """Half width of the narrowest interval that a prediction can have.
 
-        (sum 1 / h^2)^(-1/2) of the half widths h of the rows' own intervals, and at least `LEAST`.
+        This is the interval of the rows' inverse-variance weighted mean: (sum 1 / h^2)^(-1/2) of the half
+        widths h of the rows' own intervals, and at least `LEAST`.
         """
         return max(LEAST, float((np.maximum(self.half[rows], LEAST) ** -2.0).sum() ** -0.5))
 
