@@ -69,7 +69,8 @@ class Campaign:
 
 
 _SHORT_S, _GOOD_S = 5.0, 30.0
-"""Times of runs alone, s. A program that takes less than the first time is too short; the second is enough."""
+"""Times of runs alone, s. A program that takes less than the first time is too short; the second time is long
+enough."""
 
 
 @dataclass(frozen=True, order=True)

@@ -250,7 +250,7 @@ def _quantiles(values: Floats, weights: Floats, at: Sequence[float]) -> list[flo
 
 
 def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
-    """Fraction of the time in each class of calls; the call that ends a cycle determines its class."""
+    """Fraction of the time in each class of calls; the class of a cycle is that of the call that ends it."""
     total_ns = float(cycles["comp_ns"].sum() + cycles["mpi_ns"].sum())
     if not total_ns or not len(call_sites):
         return {}

@@ -85,7 +85,7 @@ class Assignment:
         return self.jobs[-1]
 
     def text(self, limit_s: float, after: Sequence[int] = (), since_s: float | None = None) -> str:
-        """The job's AdminComment: assignment, own time limit, jobs that it waits for, time of the decision."""
+        """The job's AdminComment: assignment, own time limit, jobs that it waits for, time of decision."""
         minutes = round(limit_s / 60) if math.isfinite(limit_s) else 0
         said = f"mpicoloc share {'+'.join(map(str, self.jobs))} on {','.join(self.nodes)} limit {minutes}"
         said += f" after {':'.join(map(str, after))}" if after else ""

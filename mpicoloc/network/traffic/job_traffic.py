@@ -35,7 +35,7 @@ _UNEVEN = ("allgatherv", "reduce_scatter")
 _WITH_PARTS = ("gatherv", "scatterv", "alltoallv", "alltoallw")
 PARTS = ""
 _MAX_ROWS = 1 << 24
-"""Above this number of rows, the parts of a sum are added up, to bound memory."""
+"""Above this number of rows, the parts of a sum are added up, which limits the use of memory."""
 _NONBLOCKING = "nonblocking collectives between two groups of ranks are treated as blocking collectives"
 
 
@@ -309,7 +309,7 @@ def _similar_calls(rows: Table) -> Iterator[_SimilarCalls]:
 
 
 def _own_parts(rows: Table, item_bytes: int) -> Array:
-    """Mean items of each rank's own part; 0 for a rank without record."""
+    """Mean number of items in each rank's own part; 0 for a rank without a record."""
     own = rows["own_rank"].astype(np.int64)
     n_bytes = np.bincount(own, weights=rows["own_bytes"])
     n = np.bincount(own, weights=rows["n"])

@@ -76,7 +76,7 @@ def _allreduce(call: Collective, library: Library) -> Messages:
 
 @composed
 def _reduce_scatter(call: Collective, library: Library) -> Rounds:
-    """Binomial reduction to rank 0, which sends each rank its part."""
+    """Binomial reduction to rank 0, which then sends each rank its part."""
     whole = call.with_("reduce", n_items=int(call.parts.sum()), root=0)
     yield up(algorithms.in_order_binomial)(whole, library)
     v = np.arange(1, call.n_ranks)
