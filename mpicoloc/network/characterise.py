@@ -49,8 +49,8 @@ class PlacementChoice:
 class TimedTrace:
     """The messages of a job's trace, read only when needed.
 
-    `messages` returns the messages between two ranks. `calls` returns the collective calls, from the traffic
-    of each function (`JobTraffic.by_call`).
+    `messages` returns the messages between pairs of ranks. `calls` takes the traffic of each collective
+    function (`JobTraffic.by_call`) and returns the collective calls with their shares of it.
     """
 
     messages: Callable[[], TimedMessages]
@@ -64,15 +64,15 @@ class JobInput:
     Parameters
     ----------
     file : str
-        Path of its profile, for messages.
+        Path of the job's profile, shown in messages to the user.
     profile : Profile
     placements : sequence of PlacementChoice
     duration_s : float or None
-        T_base, the time in which the job sends its bytes without interference; None: unknown.
+        T_base: the time that the job needs to send its bytes without interference; None if unknown.
     duration_by : str
-        Origin of `duration_s`, in a few words.
+        Where `duration_s` comes from, in a few words.
     sent : Traffic, optional
-        All messages of the job, if they come from another source; default: those of the profile.
+        All messages of the job, if they come from another source; by default the messages of the profile.
     trace : TimedTrace, optional
         Trace of the job, required for rates in windows.
     """
@@ -104,7 +104,7 @@ class NetworkInput:
     window_s : float, optional
         Length of windows for additional rates over time, s.
     assumed_levels, assumes_up_links
-        As in `Fabric`; empty and False if the caller has set these numbers.
+        As in `Fabric`; empty and False if the caller has set the capacities and the number of up-links.
     """
 
     fabric: Fabric
@@ -164,11 +164,11 @@ class Characterisation:
 def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characterisation:
     """Traffic of each job on each tree under each of its placements.
 
-    If there is one tree, several jobs with one placement each run together: they get separate hosts, and the
-    result has the links that they share.
+    Several jobs run together if there is one tree and each job has one placement. They then get separate
+    hosts, and the result has the links that they share.
 
-    Raises `UsageError` if a placement or the routing is unknown, or jobs that run together have a host in
-    common. Raises `DataError` if a job does not fit the network, or its profile lacks data.
+    Raises `UsageError` if a placement or the routing is unknown, or if jobs that run together have a host in
+    common. Raises `DataError` if a job does not fit the network, or if its profile lacks data.
     """
     n_ways = max(len(job.placements) for job in jobs) * len(network.trees)
     together = len(jobs) > 1 and n_ways == 1
@@ -192,7 +192,7 @@ def characterise(jobs: Sequence[JobInput], network: NetworkInput) -> Characteris
 
 
 def shared_links(cases: Sequence[Case]) -> Shared:
-    """Links that cases of different jobs share, if these run at the same time."""
+    """Links that the jobs of these cases share if they run at the same time."""
     loads = [case.loads for case in cases]
     durations = [case.duration_s for case in cases if case.duration_s is not None]
     senders = [case.senders for case in cases if case.senders is not None]
@@ -229,7 +229,7 @@ def _check_apart(fabric: Fabric, others: Sequence[Case], case: Case) -> None:
 def _cases_of_job(
     job: JobInput, network: NetworkInput, free: Hosts, with_senders: bool
 ) -> tuple[list[Case], tuple[str, ...]]:
-    """Every placement of a job on every tree, and the notes of the first placement that has any."""
+    """The cases of a job, one for each placement and tree, and the notes of the first case that has notes."""
     messages = job.trace.messages() if network.window_s is not None and job.trace is not None else None
     cases: list[Case] = []
     notes: tuple[str, ...] = ()
@@ -288,7 +288,7 @@ def _case(
 
 
 def _traffic(job: JobInput, placement: Placement) -> JobTraffic:
-    """The job's traffic under a placement: MPI libraries combine messages of the ranks on a host."""
+    """The job's traffic under a placement; MPI libraries combine messages of ranks on the same host."""
     facts = job.profile.job
     if job.sent is not None:
         return JobTraffic(TrafficSum(facts.n_ranks, (job.sent,)), 0, ())
@@ -306,7 +306,7 @@ def placed_on(
 ) -> Placement:
     """The placement that a choice names; Fk and RF use only free hosts.
 
-    Raises `UsageError` if it is unknown. Raises `DataError` if the job does not fit.
+    Raises `UsageError` if the placement is unknown. Raises `DataError` if the job does not fit on the hosts.
     """
     if choice.name == AS_RUN:
         return placement_of(fabric, hostnames())

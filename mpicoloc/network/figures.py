@@ -19,12 +19,12 @@ from mpicoloc.show.figures import Bars, Figure, Row, plot, short
 
 LEAVES = "leaves subtrees of each level"
 ABSENT = float("nan")
-"""Value where no case has this group and series; an unknown value is None."""
+"""Value of a bar to which no case belongs; a case whose value is unknown has None."""
 
 
 @dataclass(frozen=True)
 class Labelled:
-    """A case with the labels that distinguish it from others: `group` of bars, `series` of one colour."""
+    """A case with labels that distinguish it: its `group` of bars, and its `series`, which has one colour."""
 
     case: Case
     job: str
@@ -128,12 +128,12 @@ def _of_levels(
 
 
 def _first_of(known: Sequence[Labelled], key: Callable[[Labelled], object]) -> list[Labelled]:
-    """One case for each value of the key."""
+    """The first case with each value of the key."""
     return list({key(one): one for one in reversed(known)}.values())[::-1]
 
 
 def _keys_of_placements(known: Sequence[Labelled]) -> list[tuple[str, str]]:
-    """A group for each placement and a colour for each job, or a group for each case without series."""
+    """Group and series of each case: its placement and job, or its own group if no case has a series."""
     together = all(not one.series for one in known)
     return [(one.group, "") if together else (one.placement, one.job) for one in known]
 

@@ -33,9 +33,9 @@ _ADAPTER = "Channel Adapter"
 def parse(text: str, source: str, fabric: Fabric, wiring: Wiring) -> NDArray[Any]:
     """The next node from each switch towards each host, according to forwarding tables.
 
-    Shapes: result (n_switches, n_hosts). Result: node numbers, which count hosts first, then the switches of
-    level 1, 2, ...; -1 for hosts that do not exist. Raises `DataError` if a switch, host or port is not in
-    the fabric, or a switch has no entry for a host.
+    Shapes: result (n_switches, n_hosts). Result: numbers of nodes, counted from the hosts through the
+    switches of level 1, 2, ...; -1 for hosts that do not exist. Raises `DataError` if a switch, host or port
+    is not in the fabric, or if a switch has no entry for a host.
     """
     names = (*fabric.host_names, *(name for row in fabric.switch_names for name in row))
     number = {name: i for i, name in enumerate(names) if name}
@@ -78,13 +78,14 @@ def _check_all_routed(table: NDArray[Any], source: str, fabric: Fabric, names: t
 
 
 _LINE = re.compile(r"([EISR])\t(\d{1,9})\t(\d{1,9})\t(\d{1,18}) bytes\t(\d{1,18}) msgs")
-"""E, I: messages of the program and of the library. S, R: one-sided puts to and gets from the other rank."""
+"""A row of the file. E: messages of the program. I: messages of the library. S: one-sided puts to the other
+rank. R: one-sided gets from the other rank."""
 
 
 def read(files: Iterable[tuple[str, str]], n_ranks: int) -> Traffic:
     """Traffic of a job from the files that Open MPI's monitoring wrote on its ranks.
 
-    Raises `DataError` if a file has another format, or a rank that the job does not have.
+    Raises `DataError` if a file has another format, or names a rank that the job does not have.
     """
     rows = [row for name, content in files for row in _rows(name, content)]
     last = max((max(row[:2]) for row in rows), default=0)
@@ -130,7 +131,7 @@ def network_of(args: argparse.Namespace) -> NetworkInput:
 
 
 def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
-    """The topology under each slimming; raises if one has too many links."""
+    """The topology under each slimming; raises an error if one of these trees has too many links."""
     slimmings = readers.whole_numbers("--slimming", args.slimming) if args.slimming else []
     try:
         trees: list[Levelled] = [slimmed(topology, slimming) for slimming in slimmings] or [topology]
@@ -142,7 +143,7 @@ def _trees(args: argparse.Namespace, topology: Levelled) -> list[Levelled]:
 
 
 def tell_run_delay(profiles: Iterable[Profile]) -> None:
-    """Print a note for each job that often waited for processors: without waits it would send faster."""
+    """Print a note for each job that often waited for processors and would otherwise send faster."""
     for profile in profiles:
         if (note := processor.delay_note(profile)) is not None:
             messages.note(
@@ -174,7 +175,7 @@ def job_of(args: argparse.Namespace, fabric: Fabric, i: int, file: str, profile:
 def fabric_of(topology: str | None, link_rate: str | None, up_links: str | None) -> Fabric:
     """The network from a notation or a file.
 
-    Raises `UsageError` or `DataError` if it is missing or malformed.
+    Raises `UsageError` or `DataError` if the notation or file is missing or malformed.
     """
     if topology is None:
         raise UsageError(f"--topology is missing: give a notation like '{EXAMPLE}', or a topology file")
@@ -201,7 +202,10 @@ def next_nodes_of(tables: str, topology: str, fabric: Fabric) -> NDArray[Any]:
 
 
 def placements_of(names: str | None, fabric: Fabric) -> list[PlacementChoice]:
-    """Placements from names or files with commas; None: where the job ran, if the fabric has names."""
+    """Placements from a list of names and files, separated by commas.
+
+    Without a list: the hosts on which the job ran if the fabric has names, else Fk on whole switches.
+    """
     if names is None:
         return [PlacementChoice(AS_RUN if fabric.host_names else f"F{fabric.topology.leaf_hosts}")]
     return [PlacementChoice(name, _contents_if_any(name)) for name in names.split(",")]

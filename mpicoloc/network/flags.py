@@ -11,7 +11,7 @@ LINK_RATE = str(config.BY_KEY["network.link_rate"].default)
 
 
 def add_topology(parser: argparse.ArgumentParser) -> None:
-    """Add --topology. Not required by argparse: `--sweep topology` may supply it."""
+    """Add --topology. It is not a required flag, because `--sweep topology` may supply the topology."""
     parser.add_argument(
         "--topology",
         metavar="XGFT|FILE",
@@ -44,7 +44,7 @@ def add_ranks_per_host(parser: argparse.ArgumentParser) -> None:
 
 
 def add_fabric(parser: argparse.ArgumentParser) -> None:
-    """The fabric, and the placements of jobs."""
+    """Add the flags of the fabric and of the jobs' placements."""
     parser.set_defaults(
         slimming=None, window_s=None, monitoring=None
     )  # attributes of flags that some verbs lack

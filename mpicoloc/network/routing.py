@@ -53,7 +53,7 @@ def random_route(seed: int) -> Route:
 
 
 def _splitmix64(number: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The output function of splitmix64, which makes neighbouring numbers independent."""
+    """The output function of splitmix64: its results for consecutive numbers look independent."""
     number = number + np.uint64(0x9E3779B97F4A7C15)
     number = (number ^ (number >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     number = (number ^ (number >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -125,7 +125,7 @@ def sum_loads(topology: Levelled, batches: Iterable[Messages], route: Route = d_
 
 
 def check_links(topology: Levelled) -> list[int]:
-    """Number of links of each level; raises if there are too many to compute their loads.
+    """Number of links of each level. Raises an error if there are too many to compute their loads.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def forwarding_table(topology: Topology, level: int, switch: int) -> NDArray[np.
     Returns
     -------
     ndarray of int, shape (n_hosts,)
-        Ports 0 .. m_l - 1 go down, to child c by port c; m_l .. m_l + w_(l+1) - 1 go up.
+        Ports 0 .. m_l - 1 go down: port c leads to child c. Ports m_l .. m_l + w_(l+1) - 1 go up.
 
     Notes
     -----

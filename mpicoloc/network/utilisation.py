@@ -1,8 +1,9 @@
 """The load of a job on each level of a fat-tree, and the jobs with which it shares links: Jokanovic 2014.
 
-Level L counts the bytes that leave a subtree of level L: L0 those that leave a host, L1 those that leave a
-first-level switch. A tree of height h has L0 to L(h-1). In an irregular network, level L counts the bytes
-that pass a link of level L or above, which can also be a detour within a subtree.
+Level L counts the bytes that leave a subtree of level L: L0 counts the bytes that leave a host, and L1 counts
+the bytes that leave a first-level switch. A tree of height h has the levels L0 to L(h-1). In an irregular
+network, level L counts the bytes that pass a link of level L or above, even if they only make a detour and
+stay within a subtree.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def mean_bytes_in_transit(messages: TimedMessages, duration_s: float) -> float:
 
     Notes
     -----
-    Jokanovic 2014, Eq. 2.1: each message adds its bytes times its time to the integral.
+    Jokanovic 2014, Eq. 2.1: each message adds its bytes, multiplied by its time in transit, to the integral.
     """
     if not duration_s > 0:
         raise DataError(f"bytes in transit: the duration must be above 0 s, got {duration_s}")
@@ -137,7 +138,8 @@ def spread(start: Floats, end: Floats, amount: Floats, n_windows: int) -> Floats
 
 CLASSES = ("low", "moderate", "extreme")
 LIMITS = (0.1, 0.5)
-"""Least utilisation of moderate and of extreme demand; the thesis gives no numbers for its classes."""
+"""Utilisation from which demand is moderate, and from which it is extreme. The thesis gives no numbers for
+its classes."""
 
 
 def level_bytes(topology: Levelled, placement: Placement, traffic: Rounds) -> NDArray[np.float64]:
@@ -201,8 +203,8 @@ def available_bps(
 ) -> NDArray[np.float64]:
     """Bandwidth of the links that leave the job's populated subtrees, bytes/s (Figures 3.4 and 3.5).
 
-    It is 0 on a level that the job does not use because the whole job is in one subtree and `sent` (the job's
-    bytes on each level) shows no detours.
+    The bandwidth of a level is 0 if the job does not use the level: the whole job is in one subtree, and
+    `sent`, the job's bytes on each level, shows no detours.
     """
     check_placement(topology, placement)
     return np.array(
@@ -228,8 +230,8 @@ def utilisation(
     Parameters
     ----------
     duration_s : float or None
-        T_base, the time in which the job sends its bytes without interference; None: unknown, so there are no
-        rates.
+        T_base: the time that the job needs to send its bytes without interference. If None, it is unknown,
+        and there are no rates.
 
     Raises
     ------
@@ -258,12 +260,12 @@ NOTABLE_DIFFERENCE = 0.1
 
 
 def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: float) -> float | None:
-    """Utilisation with the wall time in place of the job's duration; None if the two hardly differ.
+    """Utilisation by the wall time instead of the job's duration; None if the two times hardly differ.
 
     Notes
     -----
-    Jokanovic 2014 divides by T_base, the time without interference, because by its wall time a slowed job
-    would look harmless.
+    Jokanovic 2014 divides by T_base, the time without interference. The wall time of a slowed job is longer,
+    so dividing by it would make the job look harmless.
     """
     if used_frac is None or not duration_s or wall_s <= 0:
         return None
@@ -272,7 +274,7 @@ def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: floa
 
 
 def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = LIMITS) -> str | None:
-    """Demand class of a job by its largest utilisation above L0 (Figure 3.7); None if that is unknown.
+    """Demand class of a job by its largest utilisation above L0 (Figure 3.7); None if none is known.
 
     L0 does not count, because a host's link belongs to its job.
     """
@@ -345,7 +347,7 @@ def _check_sizes(topology: Levelled, placement: Placement, traffic: Rounds) -> N
 # Jobs that share links: their largest possible number, their actual number, and an estimate of the slowdown.
 
 MAX_ITERATIONS, TOLERANCE = 100, 1e-5
-"""Limits of the iteration that makes slowdowns consistent with the times in which jobs send."""
+"""Limits of the iteration that makes the slowdowns consistent with the times during which jobs send."""
 
 
 def most_sharing_jobs(topology: Levelled, placement: Placement) -> NDArray[np.int64]:
@@ -400,7 +402,7 @@ def most_sharing_jobs_of_fragments(n_hosts: int, fragment: int, m: Sequence[int]
 
 
 def most_sharing_jobs_per_link(topology: Levelled, placement: Placement) -> NDArray[np.float64]:
-    """`most_sharing_jobs` per populated subtree: jobs that can share one of its links (section 4.1)."""
+    """`most_sharing_jobs` per populated subtree: jobs that can share one link of a subtree (section 4.1)."""
     return most_sharing_jobs(topology, placement) / populated(topology, placement)
 
 
@@ -463,8 +465,9 @@ def sending_hosts(
 ) -> LinkLoads:
     """Effective number of a job's hosts that send over each link; hosts with few bytes count less.
 
-    For messages it is (sum of b)^2 / (sum of b^2) over the hosts' bytes b. For an exchange it is the number
-    of hosts that send over the link. For both together it is the mean, weighted by bytes.
+    For messages, the effective number is (sum of b)^2 / (sum of b^2) over the bytes b of the hosts. For an
+    exchange, it is the number of hosts that send over the link. For a job with both, it is the mean of the
+    two, weighted by bytes.
 
     Returns
     -------
@@ -543,8 +546,9 @@ def mutual_slowdown(
     Returns
     -------
     tuple of Estimate
-        T_co / T_solo of each job. `low` is 1: jobs never send at the same time. `high`: jobs always send at
-        the same time, until their bytes are sent. `value`: jobs send independently of each other.
+        T_co / T_solo of each job. `low` is 1, as if the jobs never sent at the same time. `high` assumes that
+        they always send at the same time, until their bytes are sent. `value` assumes that they send
+        independently of each other.
 
     Raises
     ------
@@ -598,8 +602,8 @@ def _rates(
     """Fraction of each link's capacity that job i gets while it sends.
 
     Another job j that sends for a fraction p_j of that time leaves 1 - p_j n_j / (n_i + n_j) of the link to
-    job i. With this written as 1 / (1 + o_j), all other jobs together leave 1 / (1 + sum of o_j), which is
-    exact for one other job, and for any number of jobs that always send.
+    job i. This fraction is written as 1 / (1 + o_j). All other jobs together then leave
+    1 / (1 + sum of o_j), which is exact for one other job, and for any number of jobs that always send.
     """
     part = np.minimum(sending / sending[i], 1.0) if always else sending
     lost = part * hosts / (hosts + hosts[i])

@@ -1,7 +1,7 @@
-"""Files of plain values and arrays: a zip of .npy files for `numpy.load`; one, `head`, is JSON text.
+"""Files of plain values and arrays: zips of .npy files that `numpy.load` reads.
 
-The author of a file need not be trusted: no code in a file is run, and the sizes of arrays are checked
-against the size of the file before they are used.
+The plain values are JSON text in the array `head`. The author of a file need not be trusted: no code in a
+file is run, and the sizes of arrays are checked against the size of the file before they are used.
 """
 
 from __future__ import annotations

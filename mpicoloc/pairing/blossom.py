@@ -22,15 +22,16 @@ from mpicoloc.errors import DataError, EnvironmentFault, remedy
 # Lower bounds on matchings by odd sets: Edmonds 1965, as cutting planes.
 #
 # A matching leaves at least one vertex of an odd set without a partner inside the set. A fractional matching
-# violates this: on a triangle it takes half of each edge. So for odd sets S the sum of x over the inner edges
-# is limited to (|S| - 1) / 2. The linear program has the edges kept and the sets found so far. Its dual
-# variables price all edges of the complete graph, and show which edges are missing.
+# can violate this: on a triangle it takes half of each edge. Let x be the part of each edge that is taken.
+# For an odd set S, the sum of x over the edges inside S is therefore limited to (|S| - 1) / 2. The linear
+# program has only the edges kept and the odd sets found so far. Its dual variables give a reduced cost to
+# every edge of the complete graph, which shows the edges that are missing.
 
 
 MAX_ROUNDS = 16
 """Largest number of linear programs solved; each takes about as long as the matching itself."""
 N_PRICED = 8
-"""Largest number of missing edges added per vertex in a round."""
+"""Largest number of missing edges that a round adds for each vertex."""
 QUANTILES = (0.0, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.65, 0.8, 1.0)
 _ROUNDING = 1e-7
 
@@ -61,7 +62,7 @@ class Cuts:
         self._n_rounds = 0
 
     def tightened(self, edges: Ints) -> Tightened:
-        """Solve the program over `edges`, shape (n_edges, 2); look for violated sets and missing edges."""
+        """Solve the program over `edges`, shape (n_edges, 2); find violated odd sets and missing edges."""
         solution = self._solved(edges)
         if solution is None:
             return Tightened(-np.inf, np.empty((0, 2), np.int64), True)
@@ -110,17 +111,18 @@ class Cuts:
         return reduced
 
     def _missing(self, reduced: Floats, rounding: float) -> Ints:
-        """Edges that the program lacks: those of most negative reduced cost at each vertex."""
+        """Edges that the program lacks: at each vertex, the edges of most negative reduced cost."""
         k = min(N_PRICED, len(reduced) - 1)
         ends = np.argpartition(reduced, k - 1, axis=1)[:, :k]
         edges = np.stack([np.repeat(np.arange(len(reduced)), k), ends.ravel()], axis=1)
         return edges[reduced[edges[:, 0], edges[:, 1]] < -rounding]
 
     def _violated(self, x: Floats, edges: Ints, reduced: Floats) -> list[Ints]:
-        """Odd sets whose inner edges carry too much of x, among components of edges below a reduced cost.
+        """Odd sets that the solution x violates: the sum of x over their inner edges is too large.
 
-        Edges that the solution uses have reduced cost 0, so they lie inside such components: cycles, or
-        clusters of vertices that are far from all others.
+        Such a set is a cycle, or a cluster of vertices that are far from all others. Candidates are connected
+        components of the edges that the solution uses, of those with a large x, and of all edges up to some
+        reduced cost. Edges that the solution uses have reduced cost 0.
         """
         n = len(self._alone)
         costs = np.maximum(reduced[edges[:, 0], edges[:, 1]], 0.0)
@@ -143,7 +145,7 @@ class Cuts:
 
 
 def mean_cost(y: Floats, weights: Floats) -> float:
-    """Mean cost of a vertex by the dual variables: the scale by which rounding errors are recognised.
+    """Mean cost of a vertex by the dual variables, as the scale of rounding errors.
 
     The largest weight is not a suitable scale: it may be many times as large as all weights that matter.
     """
@@ -161,17 +163,19 @@ def components(n: int, edges: Ints) -> Ints:
 
 
 MAX_VERTICES = 4096
-"""Larger graphs would take minutes and gigabytes, because memory grows with the square."""
+"""Largest number of vertices. Larger graphs take minutes, and gigabytes: memory grows with the square."""
 COMPLETE_UP_TO = 64
-"""Up to this size the complete graph is matched directly, which is faster than choosing edges."""
+"""Up to this number of vertices, matching the complete graph directly is faster than choosing edges."""
 COMPLETE_RATHER_UP_TO = 300
-"""Up to this size, if few edges were not enough, match the complete graph instead of adding odd sets."""
+"""Up to this number of vertices, if the edges kept are not enough, the complete graph is matched. In larger
+graphs, odd sets and missing edges are added."""
 N_NEIGHBOURS = 10
 """Number of edges of least reduced cost kept at each vertex."""
 MAX_NEIGHBOURS = 40
 """Average number of edges per vertex above which no more are added."""
 N_ASCENTS = 12
-"""Number of cheap rounds that first raise the dual variables, which speeds up the assignment problem."""
+"""Number of cheap rounds that first raise the dual variables. With these, the assignment problem is solved
+faster."""
 TOLERANCE_FRAC = 1e-3
 _TIES_FRAC = 1e-7
 _WEIGHT_BITS = 44
@@ -222,7 +226,7 @@ def match(
     Shapes: `weights` (n, n), `alone` (n,). Raises `DataError` if shapes differ, a number is negative or not
     finite, or there are more than `MAX_VERTICES`. Raises `EnvironmentFault` if rustworkx is not installed.
 
-    Edmonds 1965, for the matching and for the odd sets of the bound. Applegate and Cook (1993) and Cook and
+    The matching and the odd sets of the bound follow Edmonds 1965. Applegate and Cook (1993) and Cook and
     Rohe (1999) match large complete graphs in the same way: they keep few edges, and add edges that the dual
     variables show to be missing.
     """
@@ -244,10 +248,10 @@ def match(
 
 
 def greedy(weights: ArrayLike, alone: ArrayLike, *, must_pair: bool = False) -> Matching:
-    """Take the edge of least cost between free vertices repeatedly. Gives no bound.
+    """Matching made by repeatedly taking the edge of least cost between free vertices. It has no bound.
 
-    Edges that cost more than both ends alone are skipped unless `must_pair`. For parameters and errors see
-    `match`.
+    An edge that costs more than leaving both of its ends alone is skipped, unless `must_pair`. For parameters
+    and errors see `match`.
 
     Notes
     -----
@@ -307,7 +311,10 @@ def _result(partner: Ints, weights: Floats, alone: Floats, bound: float) -> Matc
 
 
 def _extended(weights: Floats, alone: Floats) -> tuple[Floats, Floats]:
-    """Every vertex must be paired; if n is odd, add a dummy vertex, whose partner stays alone."""
+    """Weights and costs for pairing every vertex.
+
+    If n is odd, a dummy vertex is added. The partner of the dummy stays alone.
+    """
     n = len(alone)
     if n % 2:
         weights = np.pad(weights, (0, 1))
@@ -318,7 +325,7 @@ def _extended(weights: Floats, alone: Floats) -> tuple[Floats, Floats]:
 def _priced(
     graph: _Graph, tolerance_frac: float, n_neighbours: int, complete_up_to: int
 ) -> tuple[Ints, float]:
-    """The best matching found and the bound. Ends when both are close enough or nothing improves."""
+    """The best matching found and the bound. Ends when cost and bound are close or no longer improve."""
     y = duals(graph.weights, graph.alone)
     bound = float(y.sum())
     graph.price(y)
@@ -345,8 +352,9 @@ def duals(weights: Floats, alone: Floats) -> Floats:
     Shapes: `weights` (n, n), `alone` (n,), result (n,). Result: their sum is at most the cost of any
     matching.
 
-    A matching is an assignment of vertices to vertices in which i goes to j and j to i. An assignment may
-    cost less, because its cycles may be longer. Its dual variables come from shortest paths (Bellman-Ford).
+    A matching is an assignment of vertices to vertices in which i goes to j whenever j goes to i. The best
+    assignment may cost less than the best matching, because its cycles may be longer. Its dual variables come
+    from shortest paths (Bellman-Ford).
     """
     from scipy.optimize import linear_sum_assignment
 
@@ -384,7 +392,7 @@ def _shortest(steps: Floats) -> Floats:
 
 
 def spread(n: int) -> Floats:
-    """Numbers in [0, 1), shape (n, n), to break ties, so that jobs of a program keep different edges."""
+    """Numbers in [0, 1), shape (n, n), that break ties, so that jobs of one program keep different edges."""
     ids = np.arange(n)
     return (ids[:, None] * np.sqrt(2) + ids * (np.sqrt(5) - 1) / 2) % 1
 
@@ -416,7 +424,10 @@ class _Graph:
         self.edges = np.stack([codes // self.n, codes % self.n], axis=1)
 
     def nearest(self, k: int, outside: Ints | None = None) -> Ints:
-        """The k edges of least reduced cost at each vertex; with `outside`, only edges between components."""
+        """The k edges of least reduced cost at each vertex.
+
+        `outside` is the component of each vertex; if given, only edges between components are returned.
+        """
         ids = np.arange(self.n)
         near = self._reduced + spread(self.n) * _TIES_FRAC * self._mean
         near[ids, ids] = np.inf
@@ -427,7 +438,7 @@ class _Graph:
         return edges[np.isfinite(near[edges[:, 0], edges[:, 1]])]
 
     def solved(self) -> Ints:
-        """The matching of least cost on the edges kept. Adds edges if it must be perfect but is not."""
+        """The matching of least cost on the edges kept; adds edges if it is not perfect but has to be."""
         partner = self._blossom()
         left = np.flatnonzero(partner == np.arange(self.n))
         if self.is_perfect and len(left):
@@ -444,8 +455,8 @@ class _Graph:
     def _blossom(self) -> Ints:
         i, j = self.edges.T
         if self.is_perfect:
-            # Matching by reduced costs is faster; they change the cost of all perfect matchings by the same
-            # sum.
+            # Matching by reduced costs is faster, and finds the same matching: with reduced costs, the cost
+            # of every perfect matching changes by the same sum.
             numbers = self._reduced[i, j]
             gains = numbers.max(initial=0.0) - numbers
         else:

@@ -69,12 +69,13 @@ class Campaign:
 
 
 _SHORT_S, _GOOD_S = 5.0, 30.0
-"""Run times alone below which a program is too short, and from which it is long enough, s."""
+"""Times of runs alone, s. A program that takes less than the first time is too short; the second time is long
+enough."""
 
 
 @dataclass(frozen=True, order=True)
 class Experiment:
-    """A run of one program alone, or of two programs at the same time, the first on the first place."""
+    """A run of one program alone, or of two at the same time, of which the first is on the first place."""
 
     i_round: int
     names: tuple[str, ...] = field(default=())
@@ -216,7 +217,7 @@ def experiments(
 
 LOOK_EVERY_S = 0.02
 END_WITHIN_S = 60.0
-"""Longest wait for the keeper, which outlives the job and would disturb the next timed run, s."""
+"""Longest wait for a job's keeper to end, s. The keeper outlives the job, and would disturb the next run."""
 KINDLY_S = 15.0
 _LAST_LINES = 3
 _ID_ENV, _OUT_ENV = "MPICOLOC_JOB_ID", "MPICOLOC_OUT"
@@ -371,7 +372,7 @@ def _copy(folder: str, to: str) -> None:
 
 
 def _begin_on(cpus: Sequence[int]) -> None:
-    """Runs in the child: set its processors, and let it be terminated when the parent is killed."""
+    """Set the processors of this child process, and have it terminated when its parent is killed."""
     os.sched_setaffinity(0, cpus)
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
@@ -388,16 +389,17 @@ def stop(run: Run) -> None:
         run.process.wait(KINDLY_S)
     if was_running:
         _terminate(pid for pid in _processes(_ID_ENV, run.job_id) if _is_in_session(pid, run.process.pid))
-    # After a run has ended, only the writer of its profile may still run: give it time.
+    # If the run has ended by itself, only the process that writes its profile may still run: give it time.
     patience_s = 0.0 if run.process.poll() is None else END_WITHIN_S
     _end(lambda: _processes(_ID_ENV, run.job_id), patience_s, run.job_id)
     run.process.wait()
 
 
 def stop_left(profiles: str) -> list[int]:
-    """End runs that a killed campaign left, found by the prefix `profiles` of their profiles' paths.
+    """End runs that a killed campaign left.
 
-    Returns their processes. Raises `EnvironmentFault` if one cannot be ended.
+    The runs are found by the prefix `profiles` of their profiles' paths. Returns their processes. Raises
+    `EnvironmentFault` if a process cannot be ended.
     """
 
     def left() -> list[int]:
@@ -410,7 +412,7 @@ def stop_left(profiles: str) -> list[int]:
 
 
 def _is_in_session(pid: int, session: int) -> bool:
-    """Whether a process belongs to the session. Those left by a shell belong to it; a keeper does not."""
+    """Whether a process is in the session, as those that a shell left behind are, but a keeper is not."""
     try:
         return os.getsid(pid) == session
     except ProcessLookupError:
@@ -424,7 +426,7 @@ def _terminate(pids: Iterable[int], number: int = signal.SIGTERM) -> None:
 
 
 def _end(find: Callable[[], list[int]], patience_s: float, of: str) -> None:
-    """Wait until these processes have ended. Kill them after `patience_s`."""
+    """Wait until the processes that `find` returns have ended. Kill them after `patience_s`."""
     begin_s = time.monotonic()
     while left := find():
         if time.monotonic() > begin_s + patience_s + END_WITHIN_S:
@@ -455,8 +457,8 @@ _PARTS = ("its command", "the file that it runs", "the files of its folder")
 def digest(program: Program) -> str:
     """Digests of the command, of the files that it runs and of the files in its folder, joined by dots.
 
-    Shared libraries are not included, nor are other files that the command names, because a run may write
-    them.
+    Shared libraries are not included. Other files that the command names are not included either, because a
+    run may write to them.
 
     Raises `DataError` if a file cannot be read.
     """
@@ -532,7 +534,8 @@ COMPANY_FRAC = 0.01
 class Done:
     """A finished experiment, the digests of its programs at the time, and its runs.
 
-    `took_s` is its duration with the start and end of the runs, s. `how` comes from `how_made`.
+    `took_s` is the experiment's duration, including start-up and shutdown of the runs, s. `how` comes from
+    `how_made`.
     """
 
     experiment: Experiment
@@ -588,7 +591,7 @@ def _done(path: str, i_line: int, line: str) -> Done:
 
 
 def how_made(campaign: Campaign, env: Mapping[str, str]) -> dict[str, Any]:
-    """Conditions other than the programs that affect times: processors of the places, and the meter."""
+    """Conditions that affect times, other than the programs: the processors of the places, and the meter."""
     return {"places": [list(place) for place in campaign.places], "meter": env.get("MPICOLOC_METER")}
 
 
@@ -597,8 +600,8 @@ def missing(
 ) -> list[Experiment]:
     """The experiments in `wanted` that are not finished.
 
-    Raises `DataError` if a program has changed since its recorded runs, or if these used other places or
-    another meter than `env` sets.
+    Raises `DataError` if a program has changed since its recorded runs, or if these runs used other places
+    than `campaign`, or another meter than `env` sets.
     """
     made, done, how = set(), list(done), how_made(campaign, env)
     noted = {name for each in done for name in each.digests}
@@ -752,7 +755,7 @@ def _stranger(profile: Profile, own: Sequence[str]) -> str | None:
     """Name of a job outside the experiment that overlapped the run for more than `COMPANY_FRAC`."""
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
-        # The board truncates long names, and jobs that a job starts have its name with a suffix.
+        # The board truncates long names, and a job that another job starts has that job's name with a suffix.
         is_own = any(each.startswith(name) or name.startswith(each) for each in own)
         if not is_own and row["overlap_s"] > COMPANY_FRAC * profile.job.wall_s:
             return name
@@ -790,7 +793,7 @@ def complete(
 
 @contextlib.contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into SystemExit, so that this process also ends the runs that it started."""
+    """Turn SIGTERM and SIGHUP into SystemExit, so that this process ends the runs that it started, too."""
 
     def end(number: int, _frame: FrameType | None) -> NoReturn:
         for other in before:

@@ -17,8 +17,8 @@ CONFIDENCE = 0.95
 LEAST_OVERLAP_FRAC = 0.5
 """Smallest fraction of a run that must overlap with the co-runner to give a slowdown."""
 LEAST_WORK_FRAC = 0.5
-"""Smallest fraction of a run's work that counts as done beside the co-runner. A smaller result would mostly
-be the error of the time alone."""
+"""Smallest fraction of a run's work that counts as done beside the co-runner. A smaller computed fraction is
+replaced by this one, because it would mostly reflect the error of the time alone."""
 METHOD = "co-run time over solo time"
 
 
@@ -47,7 +47,7 @@ class Slowdown:
 
 
 def overlap_s(run: TimedRun, others: Iterable[TimedRun]) -> float:
-    """Time during `run` in which one of `others` also ran, s. These must not overlap each other."""
+    """Time during `run` in which one of `others` also ran, s. The others must not overlap each other."""
     end_s = run.begin_unix_s + run.wall_s
     both = (
         min(end_s, other.begin_unix_s + other.wall_s) - max(run.begin_unix_s, other.begin_unix_s)
@@ -59,8 +59,8 @@ def overlap_s(run: TimedRun, others: Iterable[TimedRun]) -> float:
 def of_time(wall_s: float, beside_s: float, solo_s: float) -> float | None:
     """Slowdown during the overlap with the co-runner, for a run that was alone part of the time.
 
-    While alone, the run goes at full speed, so that part of its work takes as long as in a run alone. The
-    rest of the work took `beside_s` (Zacarias et al. 2021, Eq. 1, where the overlap is the whole run).
+    The work that the run did without the co-runner took as long as it takes in a run alone. The rest of the
+    work took `beside_s`. (In Zacarias et al. 2021, Eq. 1, the overlap is the whole run.)
     """
     if beside_s < LEAST_OVERLAP_FRAC * wall_s:
         return None
@@ -68,14 +68,14 @@ def of_time(wall_s: float, beside_s: float, solo_s: float) -> float | None:
 
 
 def slowdowns(experiments: Sequence[Sequence[TimedRun]]) -> list[Slowdown]:
-    """Slowdown of each program beside each other, if both ran alone and together.
+    """Slowdown of each program beside each other program, for pairs that ran both alone and together.
 
-    A run beside another is compared with runs alone on the same place, because one place may be slower; if
-    there are none, with all runs alone.
+    A run beside another program is compared with the program's runs alone on the same place, because one
+    place may be slower. If there are none, it is compared with all of the program's runs alone.
 
-    The spread of run times is assumed proportional to the time. It is pooled over all programs, separately
-    for runs alone and beside others, because two or three runs of a pair do not suffice to estimate it. So
-    even a single run of a pair has an interval.
+    The spread of run times is assumed to be proportional to the time. Two or three runs of a pair do not
+    suffice to estimate the spread, so it is pooled over all programs, separately for runs alone and for runs
+    beside others. Even a pair that ran only once therefore has an interval.
 
     Result: sorted by names; empty if no program ran twice, because the spread is then unknown.
     """
@@ -113,12 +113,15 @@ class _Alone:
                         self.times.setdefault(run.program, {}).setdefault(run.place, []).append(run.wall_s)
 
     def of(self, program: str, place: int) -> list[float]:
-        """Times on one place, or on all places if there are none on that place."""
+        """Times on one place, or on all places if the program never ran alone on that place."""
         by_place = self.times.get(program, {})
         return by_place.get(place) or [wall_s for times in by_place.values() for wall_s in times]
 
     def variance(self, program: str, shares: Mapping[int, float]) -> float:
-        """Variance of the mean time alone over places with these shares, relative to that of a single run."""
+        """Variance of the mean time alone, relative to the variance of the time of a single run.
+
+        In the mean, the places have the weights `shares`.
+        """
         by_place = self.times[program]
         n = sum(map(len, by_place.values()))
         rest = sum(share for place, share in shares.items() if place not in by_place)
@@ -152,7 +155,8 @@ def _beside(
 def _scatter(found: Mapping[Any, Mapping[int, Sequence[float]]]) -> tuple[float, int]:
     """Pooled standard deviation of the logarithms, and its degrees of freedom.
 
-    Computed within places if runs were repeated on a place; else places' differences count as spread.
+    If runs were repeated on a place, the deviation is computed within places. Otherwise the differences
+    between places count as spread, too.
     """
     within = _pooled_sd([values for by_place in found.values() for values in by_place.values()])
     return within if within[1] else _pooled_sd([[*chain(*by_place.values())] for by_place in found.values()])

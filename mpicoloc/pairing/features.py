@@ -2,9 +2,9 @@
 
 Processor counters need a PMU; MPI, bursts, memory, network and software events exist everywhere (Zacarias et
 al. 2021, Tables 1 and 3). Rates are per second of the job alone and per core, because totals would reflect
-the run time. For a run that shared its nodes, values come from its shutters, in which it is alone, if these
-provide them, and amounts are divided by the time that the run would have taken alone. Features that were not
-measured are absent.
+the run time. If a run shared its nodes, values come from its shutters where possible, because it is alone in
+them, and amounts are divided by the time that the run would have taken alone. Features that were not measured
+are absent.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpicoloc.errors import DataError
 from mpicoloc.measure.co_runners import slowdown_by_job
 
 LEAST_RUNNING_FRAC = 0.05
-"""Smallest fraction of a run in which an event must be counted: below this, scaling up is a guess."""
+"""Smallest fraction of a run during which an event must be counted. Scaling up from less would be a guess."""
 PER_INSTRUCTIONS = 1000
 _BASES = ("instructions", "cycles")
 RATED = tuple(event for event in EVENTS if event.is_usual and event.name not in _BASES)
@@ -35,10 +35,11 @@ def event_word(name: str) -> str:
 
 
 def pmu_rates(counters: Table, n_ranks: int, core_s: float) -> dict[str, Floats | float]:
-    """Rates of all events that the processor counted from MPI_Init to MPI_Finalize; for runs alone only.
+    """Rates of all events that the processor counted from MPI_Init to MPI_Finalize.
 
-    Beside other jobs, a job has more cycles and cache misses, and more instructions if it polls. An event is
-    used only if it was counted long enough on every rank, for all its threads.
+    Use only for runs that were alone: beside other jobs, a job has more cycles and cache misses, and more
+    instructions if it polls. An event is used only if it was counted long enough on every rank, for all
+    threads of the rank.
 
     Result: by quantity, a number, or an array with one number per rank.
     """
@@ -176,7 +177,7 @@ def quantities_of_run(
 ) -> dict[str, Floats | float]:
     """All quantities of one run that its profile has.
 
-    Result: by name, a number, or an array with one number per rank, NaN where that rank's is unknown.
+    Result: by name, a number, or an array with one number per rank. A rank whose number is unknown has NaN.
     """
     tables, job = profile.tables, profile.job
     cores_per_rank = max(job.n_cores / max(job.n_ranks, 1), 1e-9)
@@ -200,7 +201,7 @@ def quantities_of_run(
 
 
 def _of_ranks(ranks: Table, core_s: float, was_alone: bool) -> dict[str, Floats | float]:
-    """Amounts of each rank per `core_s`, the rank's time alone times its cores."""
+    """Amounts of each rank divided by `core_s`, the product of the rank's time alone and its cores."""
     amounts = {
         "calls_per_s": ("n_calls",),
         "sent_bps": ("sent_bytes",),
@@ -249,7 +250,7 @@ def _quantiles(values: Floats, weights: Floats, at: Sequence[float]) -> list[flo
 
 
 def _of_classes(cycles: Table, call_sites: Table) -> dict[str, Floats | float]:
-    """Fraction of the time in each class of calls; the call that ends a cycle determines its class."""
+    """Fraction of the time in each class of calls; the class of a cycle is that of the call that ends it."""
     total_ns = float(cycles["comp_ns"].sum() + cycles["mpi_ns"].sum())
     if not total_ns or not len(call_sites):
         return {}
@@ -297,7 +298,7 @@ def _of_messages(peers: Table, ranks: Table) -> dict[str, Floats | float]:
     n = peers["n"].astype(float)
     if not n.sum():
         return {}
-    # The middle of a class: 2^(c-1) <= bytes < 2^c.
+    # Messages of size class c have 2^(c-1) <= bytes < 2^c: take the middle.
     log2_bytes = np.maximum(peers["size_class"] - 0.5, 0)
     known = peers[(peers["dst"] >= 0) & (peers["n"] > 0)]
     pairs = np.unique(np.stack([known["src"], known["dst"]]), axis=1)
@@ -315,7 +316,7 @@ def _of_messages(peers: Table, ranks: Table) -> dict[str, Floats | float]:
 
 
 def _of_network(profile: Profile, solo_s: float) -> dict[str, Floats | float]:
-    """Network load per level. A slowed job offers less load, so rates are scaled up to its speed alone."""
+    """Network load per level. A slowed job sends more slowly, so rates are scaled up to its speed alone."""
     duration_s = (profile.network and profile.network.duration_s) or profile.job.wall_s
     faster = duration_s / solo_s
     found: dict[str, Floats | float] = {}
@@ -329,7 +330,7 @@ def _of_network(profile: Profile, solo_s: float) -> dict[str, Floats | float]:
 
 STATISTICS = ("mean", "min", "max", "sd")
 ALONE_FRAC = 0.99
-"""Smallest fraction of its time without co-runners for a run to count as alone."""
+"""A run counts as alone if it had no co-runners for at least this fraction of its time."""
 
 
 @dataclass(frozen=True)
@@ -349,7 +350,8 @@ FEATURES: Mapping[str, Feature] = {
     for base in QUANTITIES
     for statistic in STATISTICS
 }
-"""All features by name. A job has those that its profiles provide, and those of extra counted events."""
+"""All features by name. A job has the features that its profiles provide, and features of any other events
+that were counted."""
 TABLE_3 = tuple(
     f"{name}_{statistic}"
     for name in (
@@ -404,7 +406,7 @@ def run_of(profile: Profile) -> Run:
 
 
 def _co_runners(profile: Profile) -> tuple[tuple[str, float], ...]:
-    """Overlap with each co-runner, s; if they share several nodes, the longest overlap on one node."""
+    """Overlap with each co-runner, s. If both share several nodes, the longest overlap on a node counts."""
     found: dict[str, float] = {}
     for row in profile.tables["corunners"]:
         name = text(row["job_id"])
@@ -418,8 +420,8 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     Parameters
     ----------
     runs : sequence of Profile or Run
-        Runs of one program at one size, the latest last. If some were alone, only these count; else runs
-        with a measured slowdown; else all.
+        Runs of one program at one size, the latest last. If some runs were alone, only these count. If none
+        was alone but some have a measured slowdown, only those count. Otherwise all runs count.
     job_id : str, optional
         Id of the job for the user; by default the last run's.
 
@@ -431,7 +433,7 @@ def job_features(runs: Sequence[Profile | Run], job_id: str | None = None) -> Jo
     Raises
     ------
     DataError
-        If no run came to its end.
+        If none of the runs ran to its end.
     """
     found = [run_of(run) if isinstance(run, Profile) else run for run in runs]
     whole = [run for run in found if not run.partial and run.solo_s > 0]
@@ -470,6 +472,6 @@ def _values(runs: Iterable[Run]) -> dict[str, float]:
 
 
 def _phases(profile: Profile) -> tuple[int, ...]:
-    """Phases of cycles in which the job was alone; all phases if it never was."""
+    """Phases of cycles in which the job was alone; all phases if it was never alone."""
     solo = tuple(PHASES.index(name) for name in ("solo", "alone"))
     return solo if np.isin(profile.tables["cycles"]["phase"], solo).any() else tuple(range(len(PHASES)))

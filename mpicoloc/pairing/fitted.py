@@ -22,8 +22,8 @@ LEAST = 1e-3
 class Band:
     """Interval around a prediction p, whose errors have the spread `fixed` + `per_excess` (p - 1).
 
-    The ends of the 95 % interval are `below` (<= 0) and `above` (>= 0) spreads from p, and at least `least`
-    from p. Model files without `least` mean 0.
+    The ends of the 95 % interval are `below` (<= 0) and `above` (>= 0) spreads away from p, and at least
+    `least` away from p. In model files without `least`, it is 0.
     """
 
     fixed: float
@@ -46,8 +46,9 @@ def band(predicted: Floats, measured: Floats, least: float) -> Band:
     Notes
     -----
     Split conformal prediction with residuals scaled by their expected size; the quantiles allow for the
-    number of rows, (n + 1)/n. If all rows were clipped at 1, their errors would be 0. The interval is
-    therefore at least as wide as that of the weighted mean of all rows: p -+ `least`.
+    number of rows, (n + 1)/n. If all rows were clipped at 1, their errors would be 0, and so would the
+    interval's width. The interval is therefore always at least as wide as the interval of the weighted mean
+    of all rows: p -+ `least`.
     """
     from scipy.optimize import nnls  # imported here because only fitting needs SciPy
 
@@ -67,14 +68,16 @@ def band(predicted: Floats, measured: Floats, least: float) -> Band:
 def covering(
     predicted: Floats, measured: Floats, rows: Ints, left_out: Ints, least: float
 ) -> tuple[Band, float]:
-    """Interval that also holds for programs from which it was not computed; `least` as in `band`.
+    """Interval wide enough for programs that its computation did not see; `least` as in `band`.
+
+    Also returns the fraction of rows inside intervals that were computed without their program.
 
     Shapes: `predicted`, `measured` (n,), `rows` (n,), `left_out` (n,).
     """
     held = np.zeros((len(_WIDER), len(predicted)), bool)
     for fold in np.unique(left_out):
         place = left_out == fold
-        # A row appears once for each of its two programs when left out: drop both copies.
+        # A row appears twice, because each of its two programs is left out once: drop both copies.
         clean = ~np.isin(rows, rows[place])
         if clean.any():
             other = band(predicted[clean], measured[clean], least)
@@ -92,7 +95,7 @@ def _wider(found: Band, factor: float) -> Band:
 
 
 UNDER_COST = 2.0
-"""Cost of an underestimate, which pairs jobs that should not share, relative to an overestimate."""
+"""Cost of an underestimate relative to an overestimate: underestimates pair jobs that should not share."""
 
 
 def cost(predicted: Floats, measured: Floats, weights: Floats) -> float:
@@ -109,9 +112,10 @@ UNDER = 0.05
 class Scores:
     """Scores of n predictions for rows that a model was not fitted to.
 
-    `r2`: 1 - sum of squared errors over that of the mean (Zacarias et al. 2021, Eq. 2); None if the latter is
-    0. `mae`: mean absolute error of the slowdown. `cost`: mean error with underestimates multiplied by
-    `pairing.fitted.UNDER_COST`. `under_frac`: fraction of rows underestimated by more than `UNDER`.
+    `r2`: 1 - the sum of squared errors divided by that of the mean as prediction (Zacarias et al. 2021,
+    Eq. 2); None if the latter is 0. `mae`: mean absolute error of the slowdown. `cost`: mean error with
+    underestimates multiplied by `pairing.fitted.UNDER_COST`. `under_frac`: fraction of rows underestimated by
+    more than `UNDER`.
     `worst_under`: largest underestimate, or 0. `coverage`: fraction of rows inside the 95 % interval.
     `width`: mean width of that interval.
     """
@@ -143,7 +147,7 @@ class Predictions:
 def with_intervals(
     measured: Floats, weight: Floats, usual: float | Floats, value: Floats, width: Band
 ) -> Predictions:
-    """Predictions with an interval of this width."""
+    """Predictions with the intervals of this band."""
     return Predictions(measured, weight, np.broadcast_to(usual, value.shape), value, *width.ends(value))
 
 
@@ -172,9 +176,9 @@ def scores_of(of: Predictions) -> Scores:
 class Preparation:
     """Scales and fill values of F features, learnt from the jobs of a training set.
 
-    `scale` (F,) is the value at which asinh turns from linear to logarithmic, `fill` (F,) replaces missing
-    values, and `flagged` (K,) are the features whose absence becomes a feature of its own. `mean` and `sd`
-    (F + K,) standardise all features.
+    `scale` (F,) has the values at which asinh turns from linear to logarithmic, and `fill` (F,) the values
+    that replace missing ones. `flagged` (K,) are the features whose absence becomes a feature of its own.
+    `mean` and `sd` (F + K,) standardise all features.
     """
 
     scale: Floats
@@ -245,7 +249,7 @@ class Trees:
     roots : ndarray, shape (n_trees,)
         Root node of each tree.
     feature : ndarray, shape (n_nodes,)
-        Index into the F features of the target followed by the F of the co-runner; `LEAF` for leaves.
+        Index into the F features of the target, followed by those of the co-runner; `LEAF` for leaves.
     threshold : ndarray, shape (n_nodes,)
         Values up to the threshold go to `left`.
     left, right : ndarray, shape (n_nodes,)
@@ -293,8 +297,8 @@ class Trees:
         return (slice(i, i + step) for i in range(0, n, step))
 
     def _reach(self, features: Floats, column: Ints, decides: Bools) -> Bools:
-        """Nodes (rows) that jobs (columns) can reach; nodes that test the other job open both branches."""
-        # Trees were grown in single precision, and thresholds lie between such numbers.
+        """Nodes (rows) that jobs (columns) can reach: both branches of a node that tests the other job."""
+        # Trees were grown in single precision, and thresholds lie between single-precision numbers.
         values = np.ascontiguousarray(features.astype(np.float32).astype(float).T)
         reach = np.zeros((len(self.feature), len(features)), bool)
         reach[self.roots] = True
@@ -330,7 +334,7 @@ class Trees:
         children = np.concatenate([self.left[inner], self.right[inner]])
         parents = np.concatenate([inner, inner])
         starts = np.concatenate([children, self.roots])
-        # Each node must have one parent and lie after it, so that every walk ends.
+        # Each node must have one parent and come after this parent, so that every walk down a tree ends.
         if (
             len(starts) != n
             or len(np.unique(starts)) != n
@@ -343,7 +347,7 @@ class Trees:
 _BLOCK_NUMBERS = 1 << 22
 """Largest number of values of an inner layer computed at once."""
 MOST_EXPONENT = 50.0
-"""Exponents are clipped here to avoid overflow; such large predictions are not meaningful anyway."""
+"""Largest exponent. Larger exponents are clipped to it to avoid overflow; such predictions mean nothing."""
 
 
 @dataclass(frozen=True)
@@ -374,11 +378,11 @@ class Product(Linear):
 
 @dataclass(frozen=True)
 class Similar:
-    """Kernel model over similar programs: see `pairing.training.fitting.Similar`.
+    """Kernel model over similar programs: see `pairing.training.fitting.SimilarRegressor`.
 
-    `base` () + the sum over pairs r of the training set of `dual` (R,) times `of_target` () k_t + `of_other`
-    () k_c + `joint` () k_t k_c, k = exp(-`gamma` () |x - v|^2) between a job and its half of `vectors`
-    (R, 2 F).
+    `base` () + the sum over the pairs r of the training set of `dual` (R,) times (`of_target` () k_t +
+    `of_other` () k_c + `joint` () k_t k_c). Here k = exp(-`gamma` () |x - v|^2), between the features x of a
+    job and its half v of `vectors` (R, 2 F).
     """
 
     vectors: Floats
@@ -406,7 +410,7 @@ class Similar:
 
 @dataclass(frozen=True)
 class Kernel:
-    """Support vectors: `base` () + `dual` (S,) times kernel of `vectors` (S, 2 F) and features.
+    """`base` () + `dual` (S,) times the kernel of the support vectors `vectors` (S, 2 F) and the features.
 
     The kernel is exp(-gamma |x - v|^2) if `degree` () is 0, else (gamma x.v + coef0)^degree.
     """

@@ -113,7 +113,7 @@ def _fields(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def _trouble(model: FittedModel) -> str:
-    """Why a model is not valid; empty if it is."""
+    """Why a model is not valid; empty if it is valid."""
     band = model.band
     numbers = (*model.usual, model.most, *dataclasses.astuple(band))
     value, low, high = model.usual

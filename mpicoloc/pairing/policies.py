@@ -154,9 +154,9 @@ class Room:
 def duration_s(queue: Queue, jobs: Sequence[int]) -> float:
     """Duration of `jobs` that begin together on one node, s; NaN where a slowdown is not known.
 
-    The longest of their degraded run times, as if all jobs ran all the time: for two jobs the term
-    max(RunTime_i Deg_ij, RunTime_j Deg_ji) of Zacarias et al. 2021, section 3.5. For more than two jobs, the
-    time lost to each co-runner is added, as in `slowdown.together`.
+    The duration is the longest of the jobs' degraded run times, computed as if all jobs ran all the time. For
+    two jobs, this is the term max(RunTime_i Deg_ij, RunTime_j Deg_ji) of Zacarias et al. 2021, section 3.5.
+    For more than two jobs, the times lost to each co-runner are added up, as in `slowdown.together`.
     """
     chosen = list(jobs)
     lost = queue.slowdown[np.ix_(chosen, chosen)] - 1.0
@@ -258,14 +258,15 @@ class Rules:
     policy : str
         One of `POLICIES`.
     threshold_frac : float or None
-        Jobs share only if they then take at most this fraction of their total time one after the other. None:
-        always, if slowdowns are known and nodes have room. Ignored by ``di`` and ``fifo-shared``.
+        Jobs share only if they then take at most this fraction of the time that they would take one after the
+        other. None: jobs share whenever their slowdowns are known and nodes have room. Ignored by ``di`` and
+        ``fifo-shared``.
     n_per_node : int
         Largest number of jobs on a node; above 2 only for ``blossom`` and ``greedy`` with a threshold.
     is_cautious : bool
         Whether to use the upper ends of the slowdowns' intervals.
     prior_slowdown : float or None
-        Slowdown to assume where none is known. None: jobs of unknown slowdown run alone.
+        Slowdown to assume for pairs whose slowdown is not known. None: jobs of unknown slowdown run alone.
     room : Room
         Cores and memory of a node.
     tolerance_frac : float
@@ -288,8 +289,8 @@ class Rules:
     def __post_init__(self) -> None:
         if self.policy not in POLICIES:
             raise UsageError(f"no policy {self.policy!r}; the policies are {', '.join(POLICIES)}")
-        # Jobs that take longer together than one after the other never reduce the total, so a threshold
-        # above 1 would have no effect.
+        # A threshold above 1 would have no effect: jobs that take longer together than one after the other
+        # never reduce the total.
         if self.threshold_frac is not None and not 0 < self.threshold_frac <= 1:
             raise UsageError(f"the threshold must be in (0, 1], got {self.threshold_frac}")
         if self.n_per_node < 2:
@@ -320,8 +321,8 @@ class Plan:
     groups : tuple of Group
         Every job once, in order of arrival of the groups' first jobs.
     lower_bound_s : float
-        Proven lower bound of `cost_s` over all plans; NaN without a proof. For a queue planned in parts, over
-        plans without groups across parts.
+        Proven lower bound of `cost_s` over all plans; NaN without a proof. If the queue was planned in parts,
+        the bound holds only for plans in which no group has jobs of different parts.
     policy : str
     notes : tuple of str
         Notes for the reader of the plan.

@@ -24,14 +24,14 @@ from mpicoloc.core.slowdown import LEAST_SLOWDOWN, JobFeatures, Moments, PairSlo
 from mpicoloc.pairing.features import job_features
 
 GAP_S = 86400.0
-"""A step that begins this long after the others have ended belongs to another job, s. Job numbers wrap around
-after months, and a job may do other work for hours between two steps."""
+"""A step that begins more than this time after the others have ended belongs to another job, s. A job may do
+other work for hours between two steps, but job numbers are only used again after months."""
 _PEAKS = ("rss_bytes",)
 """Quantities that a job takes from its most demanding step, even if that step is short."""
 
 
 class RunLike(Protocol):
-    """The interface of objects that describe a run."""
+    """The attributes that an object must have to describe a run."""
 
     @property
     def id(self) -> str:
@@ -72,10 +72,10 @@ def distinct(found: Iterable[R]) -> list[R]:
 
 
 def runs_by_job(found: Iterable[R]) -> list[list[R]]:
-    """Group the runs of one user's jobs of one name by job.
+    """Group runs by job. All of them belong to jobs of one user that have the same name.
 
-    A batch job may start several runs (steps): `srun` gives each the job's number, and `mpicoloc run` appends
-    a number to it.
+    A batch job may start several runs (steps). `srun` gives each of these the job's number, to which
+    `mpicoloc run` appends another number.
 
     Result: jobs in order of start, with their steps in order of start.
     """
@@ -152,7 +152,7 @@ def _union_s(steps: Sequence[RunLike]) -> float:
 
 
 def _slowdown(steps: Sequence[Run]) -> Estimate | None:
-    """Time of all steps divided by their time alone; None if a step's slowdown is unknown."""
+    """Time of all steps divided by the steps' time alone; None if the slowdown of a step is unknown."""
     alone = Estimate(1.0, 1.0, 1.0, 0, "1", "alone")
     told = [step.slowdown or (alone if step.was_alone else None) for step in steps]
     known = [each for each in told if each is not None and each.low > 0]
@@ -168,7 +168,7 @@ def _slowdown(steps: Sequence[Run]) -> Estimate | None:
 
 
 def _co_runners(steps: Sequence[Run]) -> tuple[tuple[str, float], ...]:
-    """Co-runners of all steps, without the steps themselves, and their overlap, s."""
+    """Co-runners of all steps, without the job's own steps, and the overlap with each co-runner, s."""
     own = {step.id for step in steps}
     found: dict[str, float] = {}
     for step in steps:
@@ -194,7 +194,7 @@ def _seen(steps: Sequence[Run]) -> dict[str, Moments]:
 def weighted_moments(parts: Sequence[tuple[Moments, float]]) -> Moments:
     """Moments of a quantity over parts of a run, weighted by their time.
 
-    Result: with the number of values of the largest part, so that many steps do not add weight to a job.
+    The result has the number of values of the largest part, so that many steps give a job no extra weight.
     """
     total_s = sum(part_s for _, part_s in parts)
     n = max(found.n for found, _ in parts)
@@ -209,15 +209,16 @@ def weighted_moments(parts: Sequence[tuple[Moments, float]]) -> Moments:
 
 Company: TypeAlias = tuple[Estimate, Sequence[Run]]
 MAIN_FRAC = 0.9
-"""Smallest fraction of the shared time with the main co-runner; other co-runners have at most the rest."""
+"""Smallest fraction of the shared time that a run spends beside its main co-runner. Its overlaps with other
+co-runners together take at most the rest."""
 LEAST_SHARED_FRAC = 0.25
-"""Smallest fraction of its time that a run must share: less may cover only one phase of the job. A larger
-fraction is not needed, because shutters measure the shared part itself, and the interval reflects the
-error."""
+"""Smallest fraction of its time that a run must share, because a shorter part may cover only one phase of the
+job. A larger fraction is not needed, because shutters measure the shared part itself, and the interval
+reflects the error."""
 
 
 def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
-    """Slowdowns of runs beside known other jobs."""
+    """Rows for runs beside jobs that have profiles, and the number of cases without a row, by reason."""
     by_kind: dict[tuple[str, int, int], list[Run]] = defaultdict(list)
     by_id: dict[str, list[Run]] = defaultdict(list)
     n_given, runs = len(runs), distinct(runs)
@@ -242,7 +243,7 @@ def rows_of(runs: Sequence[Run]) -> tuple[list[Row], Counter[str]]:
 
 
 def _company(run: Run, by_id: Mapping[str, Sequence[Run]]) -> Iterator[Company | str]:
-    """Slowdown of a run beside each other job, with that job's runs; or why the run cannot be used."""
+    """Slowdown of a run beside each other job, with the other job's runs; or why the run cannot be used."""
     found = beside(run)
     if isinstance(found, str):
         yield found
@@ -285,7 +286,7 @@ def _by_each(run: Run, shared_s: float) -> list[tuple[str, Estimate]]:
 
 
 def _of_part(whole: Estimate, part: float) -> Estimate:
-    """Slowdown of a part of the work, if the whole excess over 1 falls into that part."""
+    """Slowdown of the part of the work that alone accounts for the slowdown of the whole."""
     low, value, high = (1 + (end - 1) / part for end in (whole.low, whole.value, whole.high))
     return Estimate(value, low, high, whole.n, "1", whole.method)
 
@@ -308,11 +309,11 @@ def _by_others(
 ) -> dict[int, JobFeatures | None]:
     """Features of each run's kind, by the run's identity, from runs that it did not meet, even indirectly.
 
-    None if there are no such runs. If a run was never alone, its rates are per second of its time over its
-    slowdown, so they would reveal to a model the slowdown that it is to predict. The rates of the job beside
-    it would reveal it almost as well, because both jobs share the same disturbances. If no run of a kind was
-    alone, the features of each half of the runs come from the other half. (Features from all other runs would
-    reveal the slowdown with the opposite sign.)
+    None if there are no such runs. If a run was never alone, its time alone is computed from its slowdown, so
+    rates per second of this time would reveal to a model the slowdown that the model is to predict. The rates
+    of the job beside it would reveal the slowdown almost as well, because both jobs share the same
+    disturbances. If no run of a kind was alone, the features of each half of the runs therefore come from the
+    other half. (Features from all other runs would reveal the slowdown with the opposite sign.)
     """
     group = _together(kinds, company)
     told: dict[int, JobFeatures | None] = {}
@@ -353,8 +354,8 @@ def _join(group: dict[int, list[Run]], one: Run, other: Run) -> None:
 def layout(run: Run, beside: Sequence[Run]) -> str:
     """Whether a run and the runs beside it had separate processors, on nodes that both profiles describe.
 
-    Result: one of `core.slowdown.LAYOUTS`. The layout is unknown if both may run on the same processors and
-    these suffice for both, because the kernel may move them.
+    Result: one of `core.slowdown.LAYOUTS`. The layout is unknown if both runs may use the same processors and
+    there are enough of these for both, because the kernel may then move processes from one to another.
     """
     found = {_on_node(run, other, name) for other in beside for name in run.cpus.keys() & other.cpus.keys()}
     return found.pop() if len(found) == 1 else ""
@@ -390,7 +391,7 @@ def _main_co_runner(co_runners: Iterable[tuple[str, float]], shared_s: float) ->
 
 
 def _overlap(one: Run, other: Run) -> bool:
-    """Whether two runs overlap in time. The job number is not enough, because numbers wrap around."""
+    """Whether two runs overlap in time. Job numbers alone do not show this, because they wrap around."""
     ends = (run.start_unix_s + run.wall_s for run in (one, other))
     return other is not one and max(one.start_unix_s, other.start_unix_s) < min(ends)
 
@@ -398,7 +399,7 @@ def _overlap(one: Run, other: Run) -> bool:
 K = TypeVar("K", bound=Hashable)
 
 RUN_SD = 0.1
-"""Standard deviation of the log slowdown between meetings, even with exact measurements."""
+"""Standard deviation of a pair's log slowdown from meeting to meeting, even if it is measured exactly."""
 GUESS_SD = 0.5
 """Standard deviation of an assumed log slowdown, and of the log slowdowns of pairs with a common job. A
 deviation three times as large would be surprising."""
@@ -408,7 +409,7 @@ _Z = 1.959963984540054
 
 
 def meetings(job: Sequence[Run]) -> list[tuple[str, Estimate]]:
-    """Numbers of the jobs that a job met, and its slowdown beside each, where measured."""
+    """Numbers of the jobs beside which a job's slowdown was measured, with these slowdowns."""
     whole = run_of_steps(job)
     overlap_s: dict[str, float] = defaultdict(float)
     for name, both_s in whole.co_runners:
@@ -429,10 +430,10 @@ def expected_pair_slowdowns(
     measured: Mapping[tuple[K, K], Sequence[Estimate]],
     before: PairSlowdowns | float | None,
 ) -> tuple[Floats, Floats]:
-    """Expected slowdowns of all ordered pairs of kinds of jobs, and their upper ends.
+    """Expected slowdowns of all ordered pairs of kinds of jobs, and the upper ends of their intervals.
 
     Shapes: result (n, n). Result: at [i, j] the slowdown of the i-th kind beside the j-th; NaN if unknown. An
-    assumed slowdown has no upper end.
+    assumed slowdown has no interval, so its upper end is NaN.
     """
     place = {kind: i for i, kind in enumerate(kinds)}
     here = {
@@ -457,10 +458,10 @@ def expected_pair_slowdowns(
 def _typical(assumed: float, measured: Mapping[tuple[int, int], Sequence[Estimate]], n: int) -> Floats:
     """The assumed slowdown of each pair of n kinds.
 
-    The geometric mean of the target's slowdowns beside other jobs, of other jobs' slowdowns beside the
-    co-runner and, with the weight of one pair, of the assumed slowdown. A pair has a weight of at most 1,
-    even if it met often, and less if it was measured badly. Its deviation is capped, because users write the
-    profiles.
+    It is the weighted geometric mean of `assumed`, with the weight 1, of the target's slowdowns beside other
+    jobs, and of other jobs' slowdowns beside the co-runner. The slowdown of a pair has a weight of at most 1,
+    even if the pair met often, and a smaller weight if it was measured badly. The amount by which a pair's
+    slowdown may exceed `assumed` is capped, because users write the profiles.
     """
     total, count = np.zeros((2, n, n))
     most = _Z * GUESS_SD
@@ -479,7 +480,7 @@ def guess(slowdown: float) -> Estimate:
 
 
 def scattered(slowdown: float, sd: float, n: int, method: str) -> Estimate:
-    """A slowdown whose logarithm has the standard deviation `sd`, by `n` measurements."""
+    """A slowdown from `n` measurements; its logarithm has the standard deviation `sd`."""
     factor = math.exp(_Z * sd)
     return Estimate(slowdown, slowdown / factor, slowdown * factor, n, "1", method)
 
@@ -489,10 +490,11 @@ def expected(before: Estimate | None, measured: Sequence[Estimate]) -> Estimate:
 
     Result: value and ends are at least 1.
 
-    Mean of the logarithms, weighted by inverse variance, as follows from a normal prior and normal errors. A
-    meeting varies by `RUN_SD` in addition to its own error, and a prediction is never more certain than that.
-    So badly measured meetings have little weight, and later meetings can always correct earlier ones. The
-    next meeting varies too, so the interval is never narrower than `RUN_SD` allows.
+    The logarithm is the mean of the logarithms, weighted by inverse variance, as follows from a normal prior
+    and normal errors. Meetings vary by `RUN_SD` in addition to their own errors, and the standard deviation
+    of a prediction counts as at least `RUN_SD`. Badly measured meetings therefore have little weight, and
+    later meetings can always correct earlier ones. The next meeting varies too, so the interval is never
+    narrower than `RUN_SD` allows.
     """
     points = list(map(_point, measured))
     if before is not None:

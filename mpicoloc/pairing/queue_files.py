@@ -27,7 +27,8 @@ _PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "
 class WaitingJob:
     """One job of a queue. Unknown numbers are NaN; a job without a program has its id as program.
 
-    `profile` is the profile of an earlier run, and `kind` is the `JobFeatures.kind` in it; empty: none.
+    `profile` is the profile of an earlier run, or empty. `kind` is the `JobFeatures.kind` in this profile, or
+    empty if no profile was read.
     """
 
     id: str
@@ -61,7 +62,7 @@ def jobs(path: str) -> list[WaitingJob]:
 def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
     """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if unknown.
 
-    They are also found by kinds (``target_kind``, ``co_runner_kind``) that only one pair of names has.
+    A slowdown is also found by ``target_kind`` and ``co_runner_kind`` if no other pair has the same kinds.
 
     Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
     the slowdown may be an object with ``value``, ``low`` and ``high``.
@@ -88,7 +89,8 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         if all(kinds):
             of_kinds.setdefault(kinds, []).append(found[pair])
     check_slowdowns(path, cells)
-    # If a pair of kinds has several slowdowns, for example of two inputs, none is the right one: drop all.
+    # If a pair of kinds has several slowdowns, for example for two inputs, it is not known which applies:
+    # drop them all.
     return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
 
 
@@ -166,8 +168,8 @@ def as_queue(
 ) -> Queue:
     """The queue as arrays.
 
-    If a pair has several slowdowns, the first of these counts: measured for the two jobs, for their programs,
-    for the programs and sizes in their profiles, predicted by the model.
+    If a pair has several slowdowns, the first in this order counts: measured for the two jobs, measured for
+    their programs, measured for the programs and sizes in their profiles, predicted by the model.
     """
     n = len(waiting)
     slowdown = np.full((2, n, n), np.nan)
@@ -182,7 +184,7 @@ def as_queue(
             cells = np.ix_(indexes.get(target, []), indexes.get(co_runner, []))
             slowdown[0][cells], slowdown[1][cells] = value, high
     columns = {name: np.array([getattr(job, name) for job in waiting], float) for name in NUMBERS}
-    # Replace a missing value by one that always fits.
+    # Missing numbers of cores and bytes are replaced by numbers that fit every node.
     least = {"n_cores": 1.0, "memory_bytes": 0.0, "intensity": np.nan}
     given = {
         name: np.where(np.isnan(column), least[name], column)

@@ -1,9 +1,9 @@
-"""Decides which waiting jobs share nodes next, and which decisions the batch system still lacks.
+"""Decides which waiting jobs share nodes next, and which changes the batch system must make for this.
 
-A pair takes two steps, and each step changes one job. Its first job, the *leader*, is moved to the queue for
-sharing, where it waits for the node that becomes free next. Its partner stays in its own queue until the
-leader runs, and then joins it at once. Each decision is stored in the job's AdminComment (`Assignment.text`),
-so a restarted service can read all decisions from the queue.
+A pair takes two steps, and each step changes one job. The pair's first job, the *leader*, is moved to the
+queue for sharing, where it waits for the node that becomes free next. Its partner stays in the other queue
+until the leader runs, and then joins the leader at once. Each decision is stored in the job's AdminComment
+(`Assignment.text`), so a restarted service can read all decisions from the queue.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from mpicoloc.core.batch_system import PENDING, REASONS_FOR_NODES, RUNNING, Batc
 from mpicoloc.pairing.policies import Group
 
 LATE = 2.0
-"""A job is overdue after this multiple of its run time alone: with half of the processors, as when it shares,
-it may run twice as long."""
+"""A job is overdue after this multiple of its run time alone. A job that shares may have half of the
+processors, and may then run twice as long."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Occupancy:
     owners : mapping of str to frozenset of int
         Jobs on each node that is not idle.
     overdue : frozenset of str
-        Nodes with an overdue job. It is not known when they become free.
+        Nodes with an overdue job. It is not known when these nodes become free.
     """
 
     free_s: Mapping[str, float]
@@ -111,7 +111,7 @@ def assigned_at_s(job: BatchJob) -> float:
 
 
 def own_limit_s(job: BatchJob) -> float:
-    """Time limit of a job without the extension for sharing, s; at most its current limit."""
+    """Time limit of a job without the extension for sharing, s; never above the job's current limit."""
     told = assignment_of(job)
     # Somebody else may have edited the comment, so the current limit caps the value.
     return job.limit_s if told is None else min(told[1], job.limit_s)
@@ -132,7 +132,7 @@ SAME = 1.1
 
 @dataclass(frozen=True)
 class NextNodes:
-    """Nodes that a group of jobs gets; `is_next` says that no other group gets one of them earlier."""
+    """A group of jobs and the nodes that it gets; `is_next`: no other group gets one of them earlier."""
 
     group: list[BatchJob]
     nodes: tuple[str, ...]
@@ -159,7 +159,7 @@ def _fit(group: Sequence[BatchJob], node: BatchNode) -> bool:
 
 
 def placeable(jobs: Sequence[BatchJob], nodes: Sequence[BatchNode]) -> list[BatchJob]:
-    """Jobs that could begin if all of these nodes were idle. Other jobs must not reserve nodes."""
+    """Jobs that could begin if all of these nodes were idle. No other jobs may reserve nodes."""
     n_of_size = Counter((node.n_cpus, node.memory_bytes) for node in nodes)
     sizes = {(node.n_cpus, node.memory_bytes): node for node in nodes}
     return [
@@ -227,7 +227,7 @@ def leader_groups(found: Sequence[NextNodes], nodes: Occupancy) -> list[tuple[As
         (Assignment((turn.group[0].id,), turn.nodes), turn.group)
         for turn in found
         if len(turn.group) > 1 and turn.is_next
-        # If nodes became free at different times, the first would idle until the last is free.
+        # If the nodes became free at different times, the first would be idle until the last is free.
         and len({nodes.owners.get(name) for name in turn.nodes}) == 1
         # A leader that waits for an overdue node would be released in the next round.
         and not nodes.overdue & set(turn.nodes)
@@ -241,7 +241,7 @@ def split_joins(
     runtime_s: Mapping[int, float],
     now_s: float,
 ) -> tuple[list[list[BatchJob]], list[BatchJob]]:
-    """Return the pairs that delay no job queued before the partner, and the partners of all other pairs."""
+    """Return the pairs that delay no job ahead of the partner in the queue, and the other pairs' partners."""
     next_on: dict[str, NextNodes] = {}
     for turn in found:
         for name in turn.nodes:
@@ -251,7 +251,7 @@ def split_joins(
         left_s = max(nodes.free_s[name] for name in leader.nodes) - now_s
         before = [next_on[name].group for name in leader.nodes if name in next_on]
         before = [group for group in before if min(map(order, group)) < order(partner)]
-        # A group that shares may itself take up to LATE times as long, so it can also wait longer.
+        # A group that shares may take up to LATE times as long anyway, so it may also wait longer.
         bounds_s = (left_s * (LATE if len(group) > 1 else SAME) for group in before)
         if _alone_s(partner, runtime_s) > min(bounds_s, default=math.inf):
             put_off.append(partner)
@@ -261,10 +261,10 @@ def split_joins(
 
 
 WINDOW = 200
-"""Number of waiting jobs that are considered; jobs behind them do not start soon."""
+"""Number of waiting jobs that are considered, from the head of the queue: later jobs do not start soon."""
 PATIENCE_S = 120.0
-"""A partner that has not started within this time after its assignment never will: Slurm lacks memory, or
-something else, for it."""
+"""A partner that has not started within this time after its assignment never will, because Slurm lacks the
+memory or another resource for it."""
 REFUSED = "the batch system does not start it there"
 _WAITS = (*REASONS_FOR_NODES, "Dependency")
 """Reasons for which assigned jobs may wait. A job that waits for another reason may wait for ever."""
@@ -274,7 +274,7 @@ _PRICE = '{"mpicoloc":'
 
 @dataclass(frozen=True)
 class Partitions:
-    """The queue for jobs alone on nodes, where users submit, and the queue for sharing."""
+    """The two queues: one for jobs alone on nodes, to which users submit, and one for sharing."""
 
     alone: str
     shared: str
@@ -282,7 +282,7 @@ class Partitions:
 
 @dataclass(frozen=True)
 class Commit:
-    """Move the job of `share` into the queue for sharing, to begin after the jobs `after` have ended.
+    """Move the job of `share` into the queue for sharing, where it begins after the jobs `after` have ended.
 
     The time limits of the jobs of `share` must grow by the factors `slowdowns`. `why` tells users the reason.
     """
@@ -304,7 +304,8 @@ class Release:
 
 Action = Commit | Release
 Planned = Callable[[Sequence[BatchJob], Sequence[BatchJob]], Sequence[Group]]
-"""Groups leaders and waiting jobs on equally many nodes. A group has indices into leaders + waiting jobs."""
+"""A function that groups leaders and waiting jobs. The jobs of a group take the same number of nodes, and are
+given by their indices in the list of all leaders followed by all waiting jobs."""
 
 Timed = tuple[list[BatchJob], float]
 """Jobs that begin together, the leader first, and their duration, s."""
@@ -321,7 +322,7 @@ def is_free(job: BatchJob) -> bool:
 
 
 def candidates(now: Snapshot, partitions: Partitions) -> list[BatchJob]:
-    """Waiting jobs that may share, in queue order: not held, and without conditions or foreign comments."""
+    """Waiting jobs that may share, in queue order: those not held, without conditions or foreign comments."""
     found = [
         job
         for job in now.jobs
@@ -351,12 +352,13 @@ def decide(
 ) -> list[Action]:
     """Decide on the actions for the batch system.
 
-    Only the next jobs on a node are decided, because later jobs may still get a better partner. Jobs that run
-    alone are left to the batch system. A leader waits for all jobs that share its nodes now. It has only one
-    partner while the batch system lists that partner, so no third job joins when one of the two has just
-    ended (as with the pairs of a matching in Zacarias et al. 2021, section 4.4.1).
+    Decisions are made only for the next jobs on each node, because later jobs may still get better partners.
+    Jobs that run alone are left to the batch system. A leader waits for all jobs that share its nodes now.
+    While the batch system lists a leader's partner, the leader gets no other. No third job therefore joins
+    when one of the two has just ended (as with the pairs of a matching in Zacarias et al. 2021, section
+    4.4.1).
 
-    Result: releases, then partners, then leaders.
+    Result: releases, then commits of partners, then commits of leaders.
     """
     state = _read_state(now, partitions, runtime_s)
     joins, leads = _next(state, _planned(state, plan))
@@ -367,9 +369,9 @@ def decide(
 class _State:
     """State of the batch system in one round, with the assignments made so far.
 
-    `broken` assignments are withdrawn, `kept` ones remain, and the leaders in `moved` get other nodes.
-    `hosts` are running leaders that may get a partner, `waiting` are jobs that may share, `queued` are all
-    jobs that wait for nodes of their own, and `free` are nodes that no leader waits for.
+    The assignments in `broken` are withdrawn, those in `kept` remain, and the leaders in `moved` get other
+    nodes. `hosts` are running leaders that may get a partner, `waiting` are jobs that may share, `queued` are
+    all jobs that wait for nodes of their own, and `free` are nodes that no leader waits for.
     """
 
     now: Snapshot
@@ -421,7 +423,7 @@ def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]]
     able = {job.id for job in state.waiting}
     wishes = _wishes(state, planned, able)
     begun = {job.id for group in wishes for job in group}
-    # Leaders start before all jobs that run alone, so reserve nodes for jobs that cannot share, too.
+    # Leaders start before all jobs that run alone, so nodes must be reserved for jobs that cannot share, too.
     others: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
     others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
     found = next_nodes(others, state.free, state.nodes, state.runtime_s)
@@ -441,7 +443,7 @@ def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> li
         group
         for group, _ in planned
         if len(group) == 2 and group[0].id in hosting and group[1].id in able
-        # If enough nodes are idle, the batch system starts the job there, alone.
+        # If enough nodes are idle, the batch system starts the job alone on these nodes.
         and n_idle < group[1].n_nodes
         and all(fits(group[1], by_name[name]) for name in group[0].nodes)
     ]  # fmt: skip
@@ -470,7 +472,11 @@ def _led(
     shared: Container[int],
     growth: Growth,
 ) -> Commit:
-    """Commit a leader. It waits for jobs that share its nodes or join them: others do not share."""
+    """The commit of a leader.
+
+    The leader waits for the jobs in the queue for sharing that are on its nodes, and for the partners that
+    will join them. It need not wait for jobs outside this queue, which do not share nodes.
+    """
     names = set(share.nodes)
     there = {number for name in names for number in nodes.owners.get(name, ()) if number in shared}
     joining = {each.job for each in told if len(each.jobs) == 2 and names & set(each.nodes)}
@@ -494,7 +500,7 @@ def _free(now: Snapshot, partitions: Partitions, kept: Sequence[Assignment]) -> 
 
 
 def released(now: Snapshot, names: Collection[str] = ()) -> list[Release]:
-    """Releases of all waiting jobs that have an assignment; with `names`, only on these nodes."""
+    """Releases of all waiting jobs that have an assignment; if `names` are given, only on these nodes."""
     told = [(job, said[0]) for job in now.jobs if job.state == PENDING and (said := assignment_of(job))]
     return [_release(job, "asked for") for job, share in told if not names or set(names) & set(share.nodes)]
 
@@ -504,7 +510,7 @@ def _release(job: BatchJob, why: str) -> Release:
 
 
 def _broken(now: Snapshot, partitions: Partitions, said: Mapping[int, Assignment]) -> list[Release]:
-    """Assignments to withdraw: a node or the leader is gone, a user changed the job, or it will not begin."""
+    """Releases of jobs whose node or leader is gone, that a user has changed, or that will not begin."""
     up = {node.name for node in now.nodes if node.is_up}
     found = []
     for number, share in said.items():
@@ -554,7 +560,7 @@ def _late(
 
 
 def _is_elsewhere(job: BatchJob, nodes: tuple[str, ...]) -> bool:
-    """Whether a job that has not ended is neither on one of the nodes nor assigned to one."""
+    """Whether a job has not ended, but is neither on one of the nodes nor assigned to one of them."""
     told = assignment_of(job)
     here = job.nodes if job.is_on_nodes else told[0].nodes if told else ()
     return (job.is_on_nodes or job.state == PENDING) and not set(nodes) & set(here)
@@ -588,7 +594,7 @@ def _moved(
     broken: Sequence[Release],
     nodes: Occupancy,
 ) -> list[Assignment]:
-    """New assignments of leaders to idle nodes that no job ahead in the queue waits for."""
+    """New assignments of leaders to idle nodes for which no job ahead of them in the queue waits."""
     waiting = [
         *candidates(now, partitions),
         *_queued(now, partitions),

@@ -117,7 +117,7 @@ _SCORES = {
     "inside new": ("new", "coverage"),
     "width new": ("new", "width"),
 }
-"""Columns of the table: set of rows (known or new programs), and a field of `pairing.fitted.Scores`."""
+"""Each column's set of rows (known or new programs), and the field of `pairing.fitted.Scores` in it."""
 _LEFT_OUT = {"width new": 1, "error": 2, "worst new": 3}
 _SHORT = ("model", "error new", "cost new")
 """The columns that show whether a model is useful."""
@@ -126,8 +126,8 @@ _SHORT = ("model", "error new", "cost new")
 def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
     """Print the card of a model.
 
-    Raises `LookupError`, `TypeError`, `ValueError`, `AttributeError` if the card is malformed, because a
-    model file may come from anybody.
+    A model file may come from anybody. If its card is malformed, this function raises `LookupError`,
+    `TypeError`, `ValueError` or `AttributeError`.
     """
     training, machine = card["training"], card["machine"]
     where = "an unknown machine"
@@ -189,7 +189,7 @@ Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
 
 
 def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
-    """Jobs and predictions in the format that `mpicoloc pair` reads, unless beside several co-runners."""
+    """Jobs and predictions as `mpicoloc pair` reads them, unless they are beside several co-runners."""
     return {
         "model": kind,
         "jobs": [
@@ -253,7 +253,7 @@ def show_bubbles(model: BubbleModel) -> None:
 def show_experiments(
     todo: Sequence[Experiment], expected_s: Sequence[float | None], *, is_json: bool
 ) -> None:
-    """Print the experiments that would be run; in JSON also their expected durations, s."""
+    """Print the experiments that would be run. The JSON output also has their expected durations, s."""
     if not is_json:
         for each in todo:
             print(f"{each.i_round} {each.kind} {' '.join(each.names)}")

@@ -91,7 +91,7 @@ def read_file(path: str | os.PathLike[str]) -> TrainingSet:
         for column in ROW_COLUMNS:
             if column.name != "key" or "rows.key" in arrays:  # files of earlier versions lack it
                 rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
-        # Files of earlier versions have no layout.
+        # Files that earlier versions wrote have no layout.
         return TrainingSet(jobs, rows, machine_from_values(told["machine"]), told.get("layout", ""))
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, DataError) as error:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error
@@ -180,7 +180,7 @@ def from_campaign(folder: str) -> TrainingSet:
 
 
 def _layout(done: Sequence[campaign.Done]) -> str:
-    """Layout of the places: same or separate processors; empty if they overlap in part."""
+    """Layout of the places: same or separate processors; empty if the places overlap only in part."""
     first, second = map(set, done[0].how["places"])
     return "same" if first == second else "" if first & second else "apart"
 

@@ -1,4 +1,4 @@
-"""Networks with named nodes: a graph becomes an XGFT if it is one, else an irregular network."""
+"""Networks with named nodes, made from a graph: an XGFT if the graph is one, else an irregular network."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ class Fabric:
     ----------
     topology : Topology or Irregular
     host_names : tuple of str
-        Name of host 0, 1, ...; "" for a free port of a first-level switch. Empty: no names.
+        Names of hosts 0, 1, ..., with "" for each free port of a first-level switch; empty if hosts have no
+        names.
     switch_names : tuple of tuple of str
-        Names of the switches of level 1, 2, ...; empty: no names.
+        Names of the switches of level 1, 2, ...; empty if switches have no names.
     assumed_levels : tuple of int
         Levels whose link capacity comes from the caller, because the file lacks it.
     assumes_up_links : bool
@@ -72,10 +73,11 @@ def placement_of(fabric: Fabric, hostnames: Iterable[str]) -> Placement:
 def host_finder(fabric: Fabric) -> Callable[..., int]:
     """A function that returns a host's number by its name: ``host(name, rank, where="placement")``.
 
-    The whole name is looked up first, then the name up to the first dot if only one host has it. IP addresses
-    are only compared as a whole.
+    The whole name is looked up first. If no host has it, the name up to the first dot is looked up, and must
+    belong to only one host. IP addresses are always compared as a whole.
 
-    Raises `DataError` if the fabric has no names; the function raises it for a name that the fabric lacks.
+    Raises `DataError` if the fabric has no names. The returned function raises `DataError` for a name that
+    the fabric lacks.
     """
     if not fabric.host_names:
         raise DataError(
@@ -111,9 +113,9 @@ def _short(name: str) -> str:
 def recognise(graph: Graph, capacity_bps: float | Sequence[float]) -> Fabric:
     """The XGFT of a graph, or else its irregular network.
 
-    First-level switches of an XGFT can have different numbers of hosts; otherwise it must be complete.
-    Parallel links between two nodes count as one link with the sum of their capacities, which must be equal
-    on the whole level of an XGFT.
+    First-level switches of an XGFT can have different numbers of hosts; in all other respects the XGFT must
+    be complete. Parallel links between two nodes count as one link with the sum of their capacities. All
+    links of a level of an XGFT must have the same capacity.
 
     Raises `UsageError` if the numbers of capacities and levels differ. Raises `DataError` if the network
     is not connected.
@@ -193,7 +195,7 @@ class _Wiring:
         return list(dict.fromkeys(other for other, _ in self.graph.ports[node] if level_of[other] == level))
 
     def _degree(self, neighbours: dict[str, list[str]], level: int, way: str) -> int:
-        """The number of neighbours of each node of a level, which must be equal."""
+        """The number of neighbours of each node of a level, which must be the same for all nodes."""
         number, first = len(neighbours[self.nodes[level][0]]), self.nodes[level][0]
         for node in self.nodes[level]:
             if len(neighbours[node]) != number:
@@ -205,7 +207,7 @@ class _Wiring:
         return number
 
     def capacity(self, level: int, default_bps: float) -> float:
-        """Bytes/s between two neighbours, which must be equal on the whole level."""
+        """Bytes/s between two neighbours, which must be the same for all neighbours on the level."""
         first: tuple[float, str, str] | None = None
         for node in self.nodes[level]:
             above, total = set(self.up[node]), Counter[str]()
@@ -264,7 +266,8 @@ def _subtree_numbers(wiring: _Wiring, topology: Topology, copies: dict[str, int]
     for level, nodes in enumerate(wiring.nodes):
         for node in nodes:
             if node not in trees:
-                # Every host is below a switch of copy 0; every other copy is above the same nodes as copy 0.
+                # Every host is below a switch of copy 0. A switch of another copy is above the same nodes as
+                # a switch of copy 0.
                 below = wiring.down[node] or [node]
                 trees[node] = trees[below[0]] // topology.m[level - 1]
     return trees
@@ -275,7 +278,7 @@ def _names_by_number(
 ) -> tuple[tuple[str, ...], ...]:
     """Names of the nodes of each level in the order of their numbers.
 
-    Raises `KeyError` with a node whose links or number do not fit the topology.
+    Raises `KeyError`, with the node, if a node's links or number do not fit the topology.
     """
     for level in wiring.below:
         roots = topology.subtree_roots(level)

@@ -51,9 +51,12 @@ def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def distances(graph: Graph, first_switches: Collection[str] | None = None) -> dict[str, int]:
-    """Level of each node: its distance from the nearest host, through one of the first switches if given.
+    """Level of each node: its distance from the nearest host.
 
-    Raises `DataError` if there is no host, a switch has no path to one, or hosts are linked to each other.
+    If `first_switches` are given, these have level 1, and distances are measured from them.
+
+    Raises `DataError` if there is no host, if no path leads from a switch to a host, or if hosts are linked
+    to each other.
     """
     if not graph.hosts:
         raise DataError("network: no hosts were found: give the output for the whole network")
@@ -81,7 +84,7 @@ def distances(graph: Graph, first_switches: Collection[str] | None = None) -> di
 
 
 def likely_levels(graph: Graph) -> dict[str, int]:
-    """`distances`, corrected for upper switches with a few hosts and first-level switches without hosts."""
+    """`distances`, corrected for upper switches that have hosts and first-level switches that have none."""
     n_hosts = Counter(other for host in graph.hosts for other, _ in graph.ports[host])
     neighbours = {node: {other for other, _ in row} - {node} for node, row in graph.ports.items()}
     level_of = distances(
@@ -101,8 +104,8 @@ def likely_levels(graph: Graph) -> dict[str, int]:
         for other in below[node]:
             reach[node] |= reach[other]
     for node, level in sorted(level_of.items(), key=lambda row: -row[1]):
-        # A top switch that reaches no more hosts than a switch below it must be a first-level switch without
-        # hosts.
+        # If a top switch reaches no more hosts than a switch below it, it must be a first-level switch that
+        # has no hosts.
         is_top = level > 2 and len(below[node]) == len(neighbours[node])
         if is_top and any(reach[other] == reach[node] for other in below[node]):
             level_of[node] = min(level_of[other] for other in below[node]) - 1
@@ -110,6 +113,6 @@ def likely_levels(graph: Graph) -> dict[str, int]:
 
 
 def _is_above(switches: Collection[str], own: int, n_hosts: Mapping[str, int]) -> bool:
-    """Whether a switch seems to be above its neighbours: most have hosts, on average more than it has."""
+    """Whether a switch seems to be above its neighbours: most have hosts, on average more than the switch."""
     theirs = [n_hosts[other] for other in switches if other in n_hosts]
     return len(theirs) >= 2 and 2 * len(theirs) >= len(switches) and sum(theirs) > own * len(theirs)

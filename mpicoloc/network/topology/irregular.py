@@ -16,7 +16,7 @@ from mpicoloc.network.topology import up_down
 from mpicoloc.network.topology.graph import Graph, natural_key
 
 N_PATHS = 1 << 30
-"""A number of paths that is large enough to spread evenly over any number of links."""
+"""Number of paths: large enough to spread almost evenly over any number of links."""
 _MAX_DIVISOR = 1 << 20
 
 
@@ -39,7 +39,7 @@ class Irregular:
     subtrees : ndarray of int, shape (height, n_nodes)
         Subtree of each node on each level; -1 for nodes above that level, and for subtrees without hosts.
     reason : str
-        The first property that an XGFT cannot have.
+        Why the network is not an XGFT: the first property found that an XGFT cannot have.
     """
 
     n_hosts: int
@@ -104,7 +104,7 @@ class Irregular:
 
     @functools.cached_property
     def _divisors(self) -> list[int]:
-        """For each level, the product over the levels below of the largest number of up-links of a node."""
+        """For each level, the product of the largest number of up-links of a node on each lower level."""
         n_ups = np.bincount(self.lower, minlength=len(self.names))
         divisors = [1]
         for level in range(int(self.node_level.max())):
@@ -141,7 +141,8 @@ class Irregular:
         try:
             return up_down.tables(self, self.links, np.ones(len(self.links.begin), bool))
         except up_down.Unreachable as error:
-            # A host uses its ports in turn for all destinations, so each port must lead to all hosts.
+            # A host sends to every destination through each of its ports in turn, so all hosts must be
+            # reachable from each port.
             src, dst = (shown(self.names[host]) for host in (error.src, error.dst))
             raise DataError(
                 f"network: no port of host {src} leads to all hosts; the first does not lead to {dst}: give "
@@ -294,7 +295,7 @@ def _check(graph: Graph, nodes: Sequence[str], level: Ints, ends: Ints) -> None:
 
 
 def _joined(n_nodes: int, ends: Ints) -> Ints:
-    """Lowest node in the connected component of each node, without SciPy, which compute nodes can lack."""
+    """Lowest node in the connected component of each node. Does not use SciPy: compute nodes may lack it."""
     labels = np.arange(n_nodes)
     while True:
         lowest = labels[ends].min(axis=1)
@@ -324,8 +325,8 @@ def _dense(row: Ints, n_hosts: int) -> Ints:
 def _rank(n_hosts: int, level: Ints, ends: Ints) -> Ints:
     """The order that defines which end of a link is up: by number if possible, else towards a highest switch.
 
-    By number, links lead up to higher levels. If two hosts then have no common switch above them, there is no
-    route between them, so all links lead up towards one of the highest switches instead.
+    In order of number, links lead up to higher levels. If two hosts have no common switch above them in this
+    order, there is no route between them. All links then lead up towards one of the highest switches.
     """
     by_number = np.arange(len(level))
     if _all_meet(n_hosts, ends):

@@ -51,7 +51,7 @@ def scattered(
     ranks_per_host: int = 1,
     free: Hosts | None = None,
 ) -> Placement:
-    """Random fragmentation RF: hosts drawn uniformly from the free ones, in random order.
+    """Random fragmentation RF: hosts drawn uniformly from the free hosts, in random order.
 
     Raises `DataError` if the job does not fit.
     """
@@ -110,7 +110,7 @@ def from_text(text: str, source: str, fabric: Fabric, n_ranks: int) -> Placement
             "give one host per rank, in the order of ranks"
         )
     are_numbers = all(word.isascii() and word.isdigit() and len(word) <= 10 for word in words)
-    # The names of hosts can be numbers that differ from the hosts' numbers in the topology.
+    # A host's name can be a number, which may differ from the host's number in the topology.
     if are_numbers and set(words).isdisjoint(fabric.host_names):
         return Placement(_numbered_hosts(words, lines_of, fabric))
     host = host_finder(fabric)

@@ -50,7 +50,8 @@ _ASIDE = re.compile(
     r"Non-Chassis Nodes|Chassis [0-9]+( \(guid .*\))?|DR path .*"
     r"|(src/)?\w+\.c:[0-9]+; .*|ib(warn|panic|error): .*"
 )
-"""Lines to skip: headings (``--grouping``), progress (``--show``), and error messages of single requests."""
+"""Lines to skip: headings (from ``--grouping``), progress reports (from ``--show``), and error messages about
+single requests."""
 _QUOTED = re.compile(r'"([^"]*)"')
 _IN_SWITCH = "Aggregation Node"
 
@@ -120,8 +121,8 @@ def wiring(text: str, source: str) -> Wiring:
 def parse_ibnetdiscover(text: str, source: str) -> Graph:
     """Switches and hosts (channel adapters) of a fabric.
 
-    A host's name is the first word of its description if that is unique, else the whole description if that
-    is unique, else its GUID. Reduction units inside switches are left out.
+    A host's name is the first of these that is unique: the first word of its description, the whole
+    description, its GUID. Reduction units inside switches are left out.
 
     Raises `DataError`, with the line, if the text is malformed, cut off or contradicts itself.
     """
@@ -190,7 +191,7 @@ def _rate_bps(comment: str, where: str) -> float | None:
 
 
 def _check_both_ends(nodes: dict[str, _Node], name: str, source: str) -> None:
-    """Check that each link is listed at both of its ends: otherwise the output was cut off."""
+    """Check that each link is listed at both of its ends. If a link is not, the output was cut off."""
     for port, (other, other_port, _) in nodes[name].links.items():
         back = nodes[other].links.get(other_port) if other in nodes else None
         if back is None or back[:2] != (name, port):
@@ -213,8 +214,8 @@ def _labels(nodes: dict[str, _Node]) -> dict[str, str]:
 def ibnetdiscover_text(topology: Topology) -> str:
     """An XGFT in the form of ``ibnetdiscover``'s output, which ``ibsim`` accepts as its fabric.
 
-    Names are those of `core.network.node_name`, ports those of `core.network` plus 1. Speeds are left out, so
-    ``ibsim`` uses its own.
+    Nodes have the names of `core.network.node_name`. Port numbers are those of `core.network`, plus 1. Speeds
+    are left out, so ``ibsim`` uses its own speeds.
     """
     rows: list[list[list[str]]] = [
         [[] for _ in range(topology.n_nodes(level))] for level in range(topology.height + 1)
@@ -247,8 +248,8 @@ _KEYS = {"switchname", "switches", "nodes", "linkspeed"}
 def parse(text: str, source: str) -> Graph:
     """Switches and hosts of a ``topology.conf``.
 
-    Slurm requires a single path between two switches, so most files have one switch in place of all roots,
-    and lack the number of up-links. ``LinkSpeed`` has no unit and is not used.
+    Slurm requires a single path between two switches. Most files therefore have one switch in place of all
+    roots, and lack the number of up-links. ``LinkSpeed`` is not used, because it has no unit.
 
     Raises `DataError`, with the line, if the file is malformed or contradicts itself.
     """
@@ -260,7 +261,7 @@ def parse(text: str, source: str) -> Graph:
 
 
 _SlurmRow = tuple[str, str, list[str], list[str]]
-"""Position of a switch's description in the file, its name, the switches below it, and its hosts."""
+"""A switch: where the file describes it, its name, the switches below it, and its hosts."""
 
 
 def _graph_of_rows(rows: Sequence[_SlurmRow]) -> Graph:
@@ -364,7 +365,7 @@ def parse_slurm_yaml(data: list[Any], source: str) -> tuple[str, Graph]:
 
     The cluster's topology is the first with ``cluster_default: true``, or the only one.
 
-    Raises `DataError` if the data has another form, the cluster's topology is not marked, or it has no
+    Raises `DataError` if the data has another form, or if the cluster's topology is not marked or has no
     switches.
     """
     named = [_keys_of(entry, "topology", _TOPOLOGY_KEYS, source) for entry in data]
@@ -395,7 +396,7 @@ _TOPOLOGY_KEYS = {"topology", "cluster_default", "tree", "block", "flat"}
 
 
 def _keys_of(entry: Any, first: str, known: Container[str], where: str) -> dict[str, Any]:
-    """Check an entry of a list: known keys only, with text values except for the data of topologies."""
+    """Check that an entry of a list has only known keys, and text values except for a topology's data."""
     if not isinstance(entry, dict) or not isinstance(entry.get(first), str):
         raise DataError(f"{where}: {shown(str(entry))} is not an entry like {first}: name")
     for key, value in entry.items():
@@ -459,7 +460,7 @@ def _of_slurm(graph: Graph, source: str, capacity_bps: float | Sequence[float]) 
 
 
 def _has_one_way_up(graph: Graph) -> bool:
-    """Whether the switches of a `topology.conf` form a tree, with one link up from each."""
+    """Whether the switches of a `topology.conf` form a tree, in which each has one link up."""
     switches = set(graph.ports).difference(graph.hosts)
     links = {frozenset((node, other)) for node in switches for other, _ in graph.ports[node]}
     return len([link for link in links if link <= switches]) == len(switches) - 1

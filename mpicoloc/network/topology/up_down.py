@@ -1,8 +1,8 @@
 """Switch tables for shortest routes that go up and then down, in a network whose links have an upper end.
 
 In up*/down* routing a packet that has gone down never goes up again, which rules out deadlock. Tables are
-indexed by destination only, so a switch sends all packets for a host either down or up; and if one switch
-sends such packets down to another, the other must send them down too.
+indexed by destination only, so a switch sends all packets for a host either down or up. If one switch sends
+the packets for a host down to another switch, the other switch must therefore send them down, too.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MAX_ROUTES = 1 << 28
 
 
 def up_link(network: Levelled, level: int, number: int) -> int:
-    """Number of a link's upward direction among directed links; the downward one is `n_links(level)` larger.
+    """Number of a link's upward direction among the directed links.
 
     Directed links are numbered level by level from the hosts: on each level first all upward links, then all
-    downward links.
+    downward links. The number of a link's downward direction is therefore larger by `n_links(level)`.
     """
     return 2 * sum(network.n_links(below) for below in range(level)) + number
 
@@ -61,7 +61,7 @@ def directed_links(network: Levelled) -> DirectedLinks:
 
 @dataclass(frozen=True)
 class Tables:
-    """Directed links by which hosts and switches send; the entry -1 - s means any link of set s.
+    """Directed links over which hosts and switches send. An entry -1 - s stands for any link of the set s.
 
     Shapes: `first` (n_hosts,), `next` (n_switches, n_hosts).
     """
@@ -108,9 +108,10 @@ class _Ways:
             np.minimum(row, _one_more(hops[above - self.n_hosts]), out=row)
 
     def _keep_down(self, hops: Hops, down: Hops) -> None:
-        """Correct routes that go down to a switch that sends up: to such hosts, send down wherever possible.
+        """Correct routes on which a switch sends down to another switch that would send up again.
 
-        Only networks with several consecutive links inside a level have such routes.
+        Towards the hosts at the end of such routes, every switch sends down if it can. Only networks with
+        several consecutive links inside a level have such routes.
         """
         both = np.flatnonzero(((hops < down) & (down < FAR)).any(axis=0))
         if not len(both):

@@ -138,7 +138,7 @@ def bcast_split_binary(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def part_sizes(call: Collective) -> Array:
-    """Items of each rank if a buffer is scattered in equal parts; the last ones can be shorter or empty."""
+    """Items of each rank if a buffer is scattered in equal parts; the last parts can be shorter or empty."""
     part = -(-call.n_items // call.n_ranks)
     return np.clip(call.n_items - call.ranks * part, 0, part)
 
@@ -189,7 +189,10 @@ def bcast_scatter_doubling(call: Collective, v: Array, p: int) -> Rounds:
 
 
 def _relays(p: int, mask: int) -> Iterator[tuple[Array, Array]]:
-    """Ranks that forward the data of a round to ranks without a partner, halving the distance each time."""
+    """Senders and receivers of the steps that forward a round's data to ranks without a partner.
+
+    The distance between sender and receiver is halved from step to step.
+    """
     v = np.arange(p)
     own_tree, other_tree = v & ~(mask - 1), (v ^ mask) & ~(mask - 1)
     for step in reversed(powers_of_two_below(mask)):
@@ -373,7 +376,7 @@ def reduce_rabenseifner(call: Collective, library: Library) -> Rounds:
 
 
 def _gather_to_root(folded: Folded, rounds: list[tuple[int, Array]], root: int) -> Rounds:
-    """Undo the rounds, last one first: ranks outside the root's half send all their data to a partner."""
+    """Undo the rounds, last one first: in each, ranks outside the root's half send their data to partners."""
     real, v_root = folded.rank.copy(), root - folded.n_pairs
     if root < 2 * folded.n_pairs:
         v_root = root // 2
@@ -489,7 +492,7 @@ def _send_parts_home(folded: Folded, parts: Array) -> Rounds:
 
 @composed
 def reduce_scatter_block_butterfly(call: Collective, library: Library) -> Rounds:
-    """A butterfly; with a power of two of ranks, parts are permuted first, so that each ends at its rank."""
+    """A butterfly. Among a power of two of ranks, parts are permuted first, so that each ends at its rank."""
     if call.n_ranks != power_of_two_within(call.n_ranks):
         yield reduce_scatter_butterfly(call, library)
         return
@@ -501,7 +504,7 @@ def reduce_scatter_block_butterfly(call: Collective, library: Library) -> Rounds
 
 @algorithm
 def reduce_scatter_block_doubling(call: Collective, v: Array, p: int) -> Rounds:
-    """Recursive doubling; a rank sends all parts that its half of the ranks does not need."""
+    """Recursive doubling: at distance d, a rank sends all parts except those of its own block of d ranks."""
     n = call.n_items
     for mask in powers_of_two_below(p):
         own, other_tree, other = v & ~(mask - 1), (v ^ mask) & ~(mask - 1), v ^ mask
@@ -552,7 +555,9 @@ def allgather_doubling(call: Collective, library: Library) -> Rounds:
 
 @composed
 def allgather_neighbours(call: Collective, library: Library) -> Rounds:
-    """Neighbour exchange: pairs of parts alternately from either side; a ring for an odd number of ranks.
+    """Neighbour exchange: ranks exchange pairs of parts with their neighbours on either side alternately.
+
+    An odd number of ranks uses a ring instead.
 
     Notes
     -----
@@ -617,7 +622,7 @@ def barrier_along(tree: Callable[[int], Array]) -> Algorithm:
 
 @algorithm
 def barrier_doubling(call: Collective, v: Array, p: int) -> Rounds:
-    """Recursive doubling among a power of two of ranks; each extra rank has one of these as its partner."""
+    """Recursive doubling among a power of two of ranks; each other rank has one of these as its partner."""
     core = power_of_two_within(p)
     extra = np.arange(core, p)
     yield extra, extra - core, 0

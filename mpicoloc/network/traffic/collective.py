@@ -14,7 +14,8 @@ from mpicoloc.core.network import Traffic, total
 from mpicoloc.core.profile import Array
 
 DENSE_PAIRS_MAX = 4096
-"""Largest number of ranks whose all-pairs messages are stored per pair; above, these count as equal."""
+"""Largest number of ranks for which the messages between all pairs are stored pair by pair. Between more
+ranks, the messages are taken to be equally large."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class Messages:
     n_ranks, item_bytes : int
         As in the operation.
     root : int
-        Added to the ranks of each message, modulo `n_ranks`: algorithms number ranks from the root.
+        Added to the ranks of each message, modulo `n_ranks`, because algorithms number ranks from the root.
     """
 
     n_ranks: int
@@ -107,7 +108,7 @@ class Messages:
         return cls(call.n_ranks, call.item_bytes, call.root if from_root else 0)
 
     def add(self, src: ArrayLike, dst: ArrayLike, n_items: ArrayLike, n_messages: ArrayLike = 1) -> None:
-        """Add `n_messages` messages with `n_items` in total for each pair; arguments are broadcast."""
+        """Add `n_messages` messages with `n_items` in total for each pair. Broadcasts arrays like NumPy."""
         rows = np.broadcast_arrays(*(np.asarray(x, dtype=np.int64) for x in (src, dst, n_items, n_messages)))
         ranks = [np.atleast_1d(rows[i] + self.root) % self.n_ranks for i in (0, 1)]
         self.rows.append(
@@ -133,7 +134,7 @@ class Messages:
 
 
 def pairwise(n_bytes: Array) -> Messages:
-    """A message of `n_bytes[i, j]` from rank i to rank j, in rounds; empty ones are not sent."""
+    """A message of `n_bytes[i, j]` from each rank i to each rank j, in rounds, without empty messages."""
     p = len(n_bytes)
     messages, v = Messages(p), np.arange(p)
     for step in range(1, p):
@@ -160,7 +161,7 @@ def collected(call: Collective, rounds: Rounds, from_root: bool = False) -> Mess
 
 
 RoundsOfRanks = Callable[[Collective, Array, int], Rounds]
-"""Returns the rounds of a call; further arguments are its ranks, 0 to p-1, and p."""
+"""A function that returns the rounds of a call. Its arguments are the call, the ranks 0 to p-1, and p."""
 
 
 def algorithm(rounds: RoundsOfRanks) -> Algorithm:
@@ -271,7 +272,7 @@ class IntercommSide:
         return library.messages(inner).renumbered(ranks, self.n_ranks)
 
     def direct(self, src: Any, dst: Any, n_items: Any, item_bytes: int | None = None) -> Messages:
-        """Messages of `n_items` each."""
+        """Messages of `n_items` each between ranks of the job, without a collective algorithm."""
         messages = Messages(self.n_ranks, self.call.item_bytes if item_bytes is None else item_bytes)
         src, dst, n_items = np.broadcast_arrays(src, dst, n_items)
         messages.add(src.ravel(), dst.ravel(), n_items.ravel())
@@ -282,7 +283,7 @@ IntercommAlgorithm = Callable[[IntercommSide, Library], list[Messages]]
 
 
 def _barrier(name: str, n_items: int, item_bytes: int) -> IntercommAlgorithm:
-    """A collective within the local group, then an item to the other leader, who broadcasts it."""
+    """A collective within the local group; its leader then sends an item for the other to broadcast."""
 
     def phases(side: IntercommSide, library: Library) -> list[Messages]:
         return [

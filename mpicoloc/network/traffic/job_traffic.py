@@ -35,7 +35,7 @@ _UNEVEN = ("allgatherv", "reduce_scatter")
 _WITH_PARTS = ("gatherv", "scatterv", "alltoallv", "alltoallw")
 PARTS = ""
 _MAX_ROWS = 1 << 24
-"""Above this number of rows, the parts of a sum are added up, to bound memory."""
+"""Above this number of rows, the parts of a sum are added up, which limits the use of memory."""
 _NONBLOCKING = "nonblocking collectives between two groups of ranks are treated as blocking collectives"
 
 
@@ -50,10 +50,10 @@ class JobTraffic:
     n_unknown : int
         Number of collectives that are not in `traffic`.
     dropped_bytes : int
-        Bytes that ranks sent to, or received from, unknown ranks: those of spawned jobs, or of rows for which
-        the tables had no room. `traffic` has these bytes only if the other side recorded them.
+        Bytes that ranks sent to, or received from, unknown ranks. These ranks belong to spawned jobs, or the
+        tables had no room for their rows. `traffic` has the bytes only if the other side recorded them.
     notes : tuple of str
-        Assumptions, and missing data.
+        Notes on assumptions and on missing data.
     by_call : mapping of str to TrafficSum
         The traffic of each collective function, by its name as in `Collective`. `PARTS` has the
         traffic of all functions for which each rank records its own parts.
@@ -193,8 +193,8 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
 
     Notes
     -----
-    Both ranks count a message, unless the table of one was full, so the larger of bytes sent and bytes
-    received is right. Puts and gets are counted only by the origin.
+    Both ranks count a message, unless the table of one of them was full. The larger of the bytes sent and the
+    bytes received is therefore right. Puts and gets are counted only by the origin.
     """
     known = peers[_is_between_ranks(peers, n_ranks)]
     src, dst = known["src"], known["dst"]
@@ -209,7 +209,7 @@ def point_to_point(peers: Table, n_ranks: int) -> Traffic:
 def _larger_of_both_sides(
     column: Mapping[str, Array], sent: Numbers, received: Numbers, n_ranks: int
 ) -> Traffic:
-    """Messages as counted by the side with the larger number, for each pair of ranks and size class."""
+    """The larger of the two sides' counts of messages, for each pair of ranks and size class."""
     sides = []
     for own, peer, numbers in (("src", "dst", sent), ("dst", "src", received)):
         sides.append(
@@ -233,7 +233,7 @@ def _parts_traffic(parts: Table, n_ranks: int) -> Traffic:
 
 
 def members_of(groups: Table, n_ranks: int) -> dict[int, Array]:
-    """Ranks of each group, in its order; groups with impossible ranks are left out."""
+    """Ranks of each group, in the order of the group; groups with impossible ranks are left out."""
     members = {}
     for runs in _rows_by_key(groups, groups["group"]):
         n = runs["n"].astype(np.int64)
@@ -309,7 +309,7 @@ def _similar_calls(rows: Table) -> Iterator[_SimilarCalls]:
 
 
 def _own_parts(rows: Table, item_bytes: int) -> Array:
-    """Mean items of each rank's own part; 0 for a rank without record."""
+    """Mean number of items in each rank's own part; 0 for a rank without a record."""
     own = rows["own_rank"].astype(np.int64)
     n_bytes = np.bincount(own, weights=rows["own_bytes"])
     n = np.bincount(own, weights=rows["n"])
@@ -326,7 +326,7 @@ def _on_ranks(call: Collective, ranks: Array, nodes: Array) -> Collective:
 
 
 def _scaled(once: Traffic, call: Collective, calls: _SimilarCalls) -> Traffic:
-    """Traffic of all calls, scaled from one call of mean size so that its total matches recorded bytes."""
+    """Traffic of all calls: the traffic of one call of mean size, scaled to the bytes that were recorded."""
     items = call.n_items if call.counts is None else int(call.counts.sum())
     expected = calls.n * items * call.item_bytes
     ratio = calls.n if expected in (0, calls.n_bytes) else calls.n * (calls.n_bytes / expected)

@@ -21,7 +21,8 @@ from mpicoloc.network.traffic.collective import (
 )
 
 SHORT_BCAST_BYTES, LONG_BYTES = 12288, 524288
-"""Size of the largest short broadcast; size of the smallest long collective (a long broadcast is larger)."""
+"""A broadcast of at most the first size is short. A broadcast above the second size is long, and so is
+another collective of at least that size."""
 
 ALGORITHMS: Mapping[str, Algorithm] = {
     "bcast binomial": down(algorithms.in_order_binomial),
@@ -71,7 +72,7 @@ def _allgather_algorithm(call: Collective) -> str:
 
 
 def _alltoall_algorithm(call: Collective) -> str:
-    """MPICH documents a limit of 8 ranks, but release 4.0 compares wrongly if the buffer size counts too."""
+    """The documented limit is 8 ranks, but MPICH 4.0 compares wrongly in rules that also test the size."""
     is_short = call.n_bytes <= (256 if call.is_blocking else 2048)
     return "alltoall bruck" if call.n_ranks > 8 and is_short else "alltoall pairs"
 
@@ -126,7 +127,7 @@ class MPICH:
             if nodes.act_for_ranks(call):
                 return collected(call, by_node(self, call, nodes))
         algorithm = self.algorithm(call)
-        if "scatter," in algorithm:  # these algorithms split between bytes, not items
+        if "scatter," in algorithm:  # these algorithms split the buffer at any byte, not only between items
             call = call.with_(call.name, n_items=call.n_bytes, item_bytes=1)
         return ALGORITHMS[algorithm](call, self)
 

@@ -1,10 +1,11 @@
 """Algorithms that Open MPI chooses: the fixed decisions of ``coll/tuned``, releases 4.1 and 5.0.
 
-A line of a table applies to fewer ranks than its first word (``-``: all larger numbers). The line then has
-pairs ``bytes:algorithm``, each for sizes below that number of bytes, and the algorithm for all larger sizes.
-Algorithms have the numbers of the parameters ``coll_tuned_<collective>_algorithm``. By default, messages are
-not segmented. The size is the size of the whole buffer (``bcast``, ``reduce``, ``allreduce``,
-``reduce_scatter``), or of one part (other collectives; ``allgatherv``: the mean part).
+Each line of a table begins with a number of ranks, and applies to fewer ranks than this number. The line that
+begins with ``-`` applies to all larger numbers. Pairs ``bytes:algorithm`` follow, each for sizes below its
+number of bytes, and then the algorithm for all larger sizes. Algorithms have the numbers of the parameters
+``coll_tuned_<collective>_algorithm``. By default, messages are not segmented. For ``bcast``, ``reduce``,
+``allreduce`` and ``reduce_scatter``, the size is that of the whole buffer. For other collectives, it is that
+of one part, and for ``allgatherv`` that of the mean part.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def _allreduce(call: Collective, library: Library) -> Messages:
 
 @composed
 def _reduce_scatter(call: Collective, library: Library) -> Rounds:
-    """Binomial reduction to rank 0, which sends each rank its part."""
+    """Binomial reduction to rank 0, which then sends each rank its part."""
     whole = call.with_("reduce", n_items=int(call.parts.sum()), root=0)
     yield up(algorithms.in_order_binomial)(whole, library)
     v = np.arange(1, call.n_ranks)
@@ -103,8 +104,9 @@ NONBLOCKING: Mapping[str, Algorithm] = {
 
 # Collectives of Open MPI 5 on several nodes: its component ``coll/han`` over ``tuned`` and ``libnbc``.
 #
-# Each consists of collectives within nodes (*low*: all ranks of a node) and among nodes (*up*: the ranks with
-# the same local number). Long buffers are sent in segments; the first segment can use another algorithm.
+# Each of them consists of collectives on two levels: *low*, among all ranks of a node, and *up*, among the
+# ranks of different nodes that have the same local number. Long buffers are sent in segments; the first
+# segment can use another algorithm.
 
 
 _SEGMENT_BYTES = 65536
@@ -126,7 +128,8 @@ _PHASES: Mapping[str, Sequence[tuple[str, str, str]]] = {
     "scatter": (("up", "scatter", "node"), ("low", "scatter", "part")),
     "barrier": (("low", "barrier", "part"), ("up", "barrier", "part"), ("low", "barrier", "part")),
 }
-"""Steps of each collective: level, collective on that level, and data (a rank's part, a node's, or all)."""
+"""Steps of each collective: the level, the collective on that level, and the data that it moves: the part of
+one rank, the parts of one node, or all parts."""
 _ON_UNEVEN_NODES = ("allreduce", "barrier")
 
 
@@ -152,7 +155,7 @@ class Levels:
         self.low_root = int(np.flatnonzero(self.nodes[self.up_root] == root)[0])
 
     def messages(self) -> Messages:
-        """Messages of all phases; the local roots take part among nodes."""
+        """Messages of all phases; in phases among nodes, one rank of each node takes part."""
         call, merged = self.call, Messages.of(self.call)
         n_parts = {"part": 1, "node": len(self.nodes[0]), "all": call.n_ranks}
         among_nodes = np.array([node[self.low_root] for node in self.nodes])

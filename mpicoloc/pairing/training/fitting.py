@@ -1,12 +1,13 @@
 """Fit slowdown models to measured pairs, compare them on programs they do not know, and keep the best.
 
 As in Zacarias et al. 2021, section 3.3.1, 30 % of the rows are held back, and parameters are searched by
-five-fold cross-validation on the others. The decisive score is a different one: each program in turn, as
-target and as co-runner, is left out of the search, the choice, the fit and the interval's width. The reason
-is that a scheduler needs predictions for programs that nobody has paired yet.
+five-fold cross-validation on the other rows. The score that decides is another one, because a scheduler needs
+predictions for programs that nobody has paired yet. For this score, each program in turn is left out of the
+search, the choice, the fit and the interval's width, both as target and as co-runner.
 
 Most regressors come from scikit-learn. Regressors with few parameters, for training sets of few programs, are
-defined here with the same interface. Rows of x have the features of the target, then those of the co-runner.
+defined here with the same interface. A row of x has the features of the target, and then the features of the
+co-runner.
 """
 
 from __future__ import annotations
@@ -65,14 +66,14 @@ from mpicoloc.pairing.fitted import (
 
 
 class IntensityRegressor:
-    """A straight line in the sum of the best single feature of target and co-runner.
+    """A straight line in the sum of one feature of the target and the same feature of the co-runner.
 
     Distributed Intensity (Zacarias et al. 2021, section 2.2) uses last-level cache misses. If these were not
-    counted, the data choose among the features in `FEW`.
+    counted, the feature in `FEW` that fits the data best is used.
     """
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> IntensityRegressor:
-        """Choose feature and line; returns itself."""
+        """Choose the feature and the line. Returns this regressor."""
         n = x.shape[1] // 2
         both = x[:, :n] + x[:, n:]
         both_off = both - np.average(both, axis=0, weights=sample_weight)
@@ -102,7 +103,7 @@ class ProductRegressor:
         self.alpha = alpha
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> ProductRegressor:
-        """Learn weights; returns itself."""
+        """Learn the weights. Returns this regressor."""
         if not (y > 1).any():  # the logarithm of 0 is undefined
             self.coef_, self.intercept_ = np.zeros(x.shape[1]), -MOST_EXPONENT
             return self
@@ -116,20 +117,20 @@ class ProductRegressor:
 
 
 class SimilarRegressor:
-    """A model by slowdowns of similar programs: effects of target, of co-runner, and of both together.
+    """Predicts from similar programs, by effects of the target, of the co-runner, and of both together.
 
     Kriging with the covariance a k(t, t') + b k(c, c') + c k(t, t') k(c, c') between pairs (t, c) and
-    (t', c'), k(u, v) = exp(-|u - v|^2 / (2 F length^2)). A program that resembles no other counts as average,
-    but the effect of its partner still counts, which a product alone would lose.
+    (t', c'), where k(u, v) = exp(-|u - v|^2 / (2 F length^2)). A program that resembles no other counts as
+    average. The effect of its partner then still counts; with only the product, it would be lost.
 
     Parameters
     ----------
     length : float
         Distance up to which programs count as similar, in standard deviations of a feature.
     noise : float
-        Variance of a row of mean weight, over that of the effects.
+        Variance of a row of mean weight, divided by the variance of the effects.
     joint : float
-        Share `c` of the effect of both together, 0 to 1.
+        Share `c` of the effect of target and co-runner together, 0 to 1.
     of_target : float
         Share of the target in the rest, 0 to 1: a = (1 - c) of_target, b = (1 - c) (1 - of_target).
     """
@@ -138,8 +139,8 @@ class SimilarRegressor:
         self.length, self.noise, self.joint, self.of_target = length, noise, joint, of_target
 
     def fit(self, x: Floats, y: Floats, sample_weight: Floats) -> SimilarRegressor:
-        """Learn the weight of each pair; returns itself."""
-        # Merge the rows of a pair into one point, or the covariance matrix would be nearly singular.
+        """Learn the weight of each pair. Returns this regressor."""
+        # The rows of a pair are merged into one point, so that the covariance matrix is not nearly singular.
         noise = self.noise * sample_weight.mean()
         x, which = np.unique(x, axis=0, return_inverse=True)
         weight = np.bincount(which.ravel(), sample_weight)
@@ -165,7 +166,7 @@ class SimilarRegressor:
 
 Parameters = Mapping[str, Any]
 MAX_LEAVES = 256
-"""Largest number of leaves of a tree: enough for 400 rows. Prediction time grows with it."""
+"""Largest number of leaves of a tree. It is enough for 400 rows; the time of predictions grows with it."""
 MAX_ITERATIONS = 400
 """Iteration limit of optimisers that run until convergence."""
 
@@ -441,9 +442,9 @@ BASELINES: Mapping[str, Kind] = {
 
 
 MIN_ROWS, MIN_PROGRAMS = 8, 4
-"""Smallest training set for a model. With so few rows the mean is kept unless another kind is clearly better;
-even the mean is better than an assumed slowdown. With fewer programs, leaving one out leaves nothing to learn
-from."""
+"""Smallest numbers of rows and programs from which a model is fitted. With so few rows, the mean is kept
+unless another kind is clearly better; even the mean is better than an assumed slowdown. With fewer programs,
+nothing to learn from would remain when one is left out."""
 LOOKED_AT = "features"
 """The parameter of every kind that selects its set of features."""
 FEATURE_SETS = ("few", "mean", "all")
@@ -457,7 +458,8 @@ FEW = (
     "ipc_mean",
     "cache_misses_per_s_mean",
 )
-"""Features that describe a program by few numbers, because two of a hundred features fit any ten programs."""
+"""Features that describe a program by few numbers. Among a hundred features, there would always be two that
+fit ten programs by chance."""
 MISSES = "cache_misses_per_s_mean"
 """The feature that Distributed Intensity uses."""
 _NO_MEAN = ("_min", "_max", "_sd")
@@ -496,9 +498,10 @@ class Problem:
         return float(np.average(self.slowdown[rows], weights=self.weight[rows]))
 
     def least_half(self, rows: Ints) -> float:
-        """Half width of the rows' inverse-variance weighted mean: no prediction has a narrower interval.
+        """Half width of the narrowest interval that a prediction can have.
 
-        (sum 1 / h^2)^(-1/2) of the half widths h of the rows' own intervals, and at least `LEAST`.
+        This is the interval of the rows' inverse-variance weighted mean: (sum 1 / h^2)^(-1/2) of the half
+        widths h of the rows' own intervals, and at least `LEAST`.
         """
         return max(LEAST, float((np.maximum(self.half[rows], LEAST) ** -2.0).sum() ** -0.5))
 
@@ -594,10 +597,11 @@ N_FOLDS = 5
 class Tuned:
     """Parameters for some rows, their `cost` for programs left out of these rows, and the interval's width.
 
-    All that is learnt from rows is in here, so leaving a program out of the rows leaves it out of everything.
+    Everything that is learnt from rows is in this object, so a program that is left out of the rows affects
+    nothing in it.
 
-    `held` is the fraction of rows inside intervals that were computed without their program; None if there
-    are too few programs.
+    `held` is the fraction of rows inside intervals that were computed without the row's program; None if
+    there are too few programs.
     """
 
     parameters: Parameters
@@ -620,9 +624,9 @@ def tuned(given: Problem, kind: Kind, rows: Ints, n_trials: int, seed: int) -> T
 
     Shapes: `rows` (n,).
 
-    Zacarias et al. 2021, section 3.3.1, with five folds. The search is random here, because a dozen trials
-    are too few to model the costs. The interval comes from the best trial's predictions for programs left
-    out.
+    The search follows Zacarias et al. 2021, section 3.3.1, with five folds. It is random here, because a
+    dozen trials are too few to model the costs. The interval comes from the best trial's predictions for the
+    programs that were left out.
     """
     parts = list(leave_program_out(given, rows, N_FOLDS, seed))
     usual = {LOOKED_AT: "mean", **kind.usual} if kind.space else dict(kind.usual)
@@ -674,7 +678,7 @@ TRIALS = 12
 SAME_FOR_ALL = ("mean", "quantile")
 """The kinds that use no features."""
 NESTED_FRAC = 1 / 3
-"""Fraction of the trials for searches with a program left out, because there is one search per program."""
+"""Fraction of the trials in a search with a program left out: there is one such search for each program."""
 
 
 @dataclass(frozen=True)
@@ -704,7 +708,7 @@ def fit_model(
     Raises `DataError` if there are too few rows or programs, or the jobs have no features.
     """
     given = problem(training)
-    # Baselines first, because the first of equals wins and a simple model is better.
+    # Baselines come first, because the first of equally good kinds wins, and a simple model is better.
     rivals = dict(BASELINES) | {name: KINDS[name] for name in kinds}
     # More threads slow small problems down, and the results would depend on their number.
     with threadpool_limits(1):
@@ -717,7 +721,7 @@ def fit_model(
         scores = {rival.name: rival.score for rival in found}
         best = found[0]
         least = min(SAME_FOR_ALL, key=lambda name: scores[name]["new"]["cost"])
-        if choice.cost >= scores[least]["new"]["cost"]:  # the best kind came first by luck
+        if choice.cost >= scores[least]["new"]["cost"]:  # the best kind was best only by chance
             best = next(rival for rival in found if rival.name == least)
         model = _final(training, given, best.name, best.whole, seed)
     card = {
@@ -764,7 +768,7 @@ def _evaluate(
 
 
 def _choice(rivals: Sequence[_Rival]) -> Scores:
-    """Scores when even the kind is chosen without the left-out program; the first of equals wins."""
+    """Scores if the kind, too, is chosen without the program left out; the first of equal kinds wins."""
     parts = zip(*(rival.new for rival in rivals), strict=True)
     return scores_of(concatenated([min(part, key=lambda found: found[0])[1] for part in parts]))
 
