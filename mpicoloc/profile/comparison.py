@@ -46,8 +46,8 @@ def compare(
 ) -> tuple[dict[str, list[Comparison]], list[tuple[str, Comparison]]]:
     """Compare groups of runs with the first group.
 
-    Raises `UsageError` if a limit names an unknown quantity, `DataError` if a file is not a profile, or a
-    quantity with a limit was not measured.
+    Raises `UsageError` if a limit names an unknown quantity. Raises `DataError` if a file is not a profile,
+    or if a quantity with a limit was not measured.
     """
     files = [file for of_group in groups.values() for file in of_group]
     opened = [open_profile(file) for file in steps(files, "reading", unit="profiles")]
@@ -165,7 +165,7 @@ def _time_s(run: Mapping[str, _Value], name: str) -> float:
 
 _N_SHOWN = 10
 N_SIDE_BY_SIDE = 4
-"""Most groups in one table, so that it fits 80 columns."""
+"""Largest number of groups in one table; more groups would not fit 80 columns."""
 
 
 def as_json(

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from mpicoloc.bubble.shutters import Bubbled
 
 _Told = str | tuple[Any, ...] | None
-"""Description, header, rows, plot function and size of a figure, or why it is missing; None: not wanted."""
+"""Description, header, rows, plot function and size of a figure. If the figure is missing: the reason as
+text. If nobody wants the figure: None."""
 Maker = Callable[..., Figure | Gap | None]
 
 
@@ -210,7 +211,7 @@ def slowdown_by_rank(profile: Profile) -> _Told:
 
 
 N_WINDOWS = 240
-"""Windows of the timeline."""
+"""Number of windows of the timeline."""
 NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or one-sided calls"
 
 
@@ -361,12 +362,12 @@ def levels(profile: Profile) -> _Told:
 
 
 N_CALLS = 7
-"""Functions with a colour of their own; all others share one."""
+"""Number of functions that have a colour of their own; all other functions share one colour."""
 N_BARS = 16
 N_LOOKED_UP = 200
-"""Most call sites whose function and line are looked up."""
+"""Largest number of call sites whose function and line are looked up."""
 N_LETTERS = 36
-"""Longest name of a call site."""
+"""Largest number of letters of a call site's name."""
 NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
 OTHERS = "others"
 
@@ -481,7 +482,7 @@ def _shares(
     n_lanes = len(blocks.first)
     start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
     start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)
-    # Use one axis for all pairs of block and function, one after another.
+    # Put the windows of all pairs of block and function on one axis, one pair after another.
     at = (blocks.of[found.rank] * n_kinds + kind) * float(N_WINDOWS)
     sums = spread(at + start, at + end, end - start, n_lanes * n_kinds * N_WINDOWS)
     sums = sums.reshape(n_lanes, n_kinds, N_WINDOWS).transpose(0, 2, 1)

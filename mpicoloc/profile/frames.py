@@ -1,4 +1,4 @@
-"""The tables of a profile as pandas frames, text decoded."""
+"""The tables of a profile as pandas frames, in which bytes are decoded to text."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ class Frames:
         return sites
 
     def places(self, sites: pd.DataFrame | None = None) -> pd.DataFrame:
-        """Source places of call sites: i_module, offset, function, file, line, and `place` with all in one.
+        """Source places of call sites: i_module, offset, function, file, line, and `place`, a text with the
+        last three.
 
         Values are missing, and `place` is empty, if the program file is not on this machine, is not the one
         that ran, or has no debug information; ``attrs["reasons"]`` has a line with the reason for each such
@@ -196,7 +197,7 @@ class Frames:
 
     @property
     def events(self) -> pd.DataFrame:
-        """The last calls of each rank, empty unless the job was run with ``--trace`` or ``--trace N``."""
+        """The last calls of each rank; empty unless the job was run with ``--trace`` or ``--trace N``."""
         return self.table("events")
 
     @property

@@ -1,4 +1,6 @@
-"""The facts of all profiles below a folder as one table; an index saves reading unchanged files again."""
+"""The facts of all profiles below a folder as one table. Thanks to an index, only new and changed files are
+read.
+"""
 
 from __future__ import annotations
 
@@ -236,7 +238,10 @@ def _index_path(root: str) -> str:
 
 
 def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
-    """The index of a folder; it is in memory, with a note, if the cache folder cannot be written."""
+    """The index of a folder.
+
+    If the cache folder cannot be written, the index is in memory, and a note is returned too.
+    """
     path = _index_path(root)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -248,7 +253,7 @@ def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
 
 
 def _is_no_place(error: Exception) -> bool:
-    """Whether the error is due to space, permission or a lock, not damage (which may have its class)."""
+    """Whether an error is due to disk space, a permission or a lock; damage may raise the same class."""
     # An error about text that is not UTF-8 has no error code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR

@@ -87,7 +87,7 @@ def complete(
 
 
 def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[Interference, Table]:
-    """Add the slowdowns by bubbles in shutters and their cost; returns the job's curve as well."""
+    """Add the slowdowns beside bubbles in shutters, and the bubbles' cost; also returns the job's curve."""
     from mpicoloc.bubble import shutters as bubbled_shutters
 
     bubbled = bubbled_shutters.from_job(tables)
@@ -208,7 +208,7 @@ def _rng(job: Job) -> np.random.Generator:
 
 
 def _option(key: str, notes: list[str]) -> config.Value:
-    """The option's value, or the default if that is invalid, because the profile must always be written."""
+    """The option's value. The default replaces an invalid value: the profile must always be written."""
     try:
         return config.get(key)
     except UsageError as error:

@@ -21,7 +21,7 @@ Answer = dict[str, Any] | MpicolocError
 Work = Callable[[str, BinaryIO], dict[str, Any]]
 _MAX_ANSWER_BYTES = 1 << 24
 _MAX_FILES = 100
-"""Most files for one process."""
+"""Largest number of files that one process reads."""
 
 
 def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
@@ -50,7 +50,9 @@ def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer
 
 
 def _start(batch: Sequence[str], work: Work) -> Child:
-    """Start a child for a batch. The child opens the files, as a disk may hang, then gives up rights."""
+    """Start a child for a batch. The child opens the files, because a disk may hang, then gives up its
+    rights.
+    """
     stack = contextlib.ExitStack()
     opened: list[BinaryIO | MpicolocError] = []
 

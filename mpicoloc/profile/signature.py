@@ -32,19 +32,19 @@ from mpicoloc.profile.sandbox import run_in_child
 #
 # Groups, datasets and attributes are sorted by name; numbers are little-endian, texts have their lengths.
 # Chunks, compression, order of writing and free space do not enter the stream, so ``h5repack`` does not
-# change it. A length precedes each piece, and type and shape, which fix the number of pieces, precede each
-# value: two different contents never give the same stream.
+# change it. The length of each piece precedes it. The type and the shape of each value precede the value, and
+# fix its number of pieces. So two different contents never give the same stream.
 
 
 Feed = Callable[[bytes], None]
 Left = Callable[[str, str | None], bool]
-"""Tells whether to leave out an object (its path, None) or one of its attributes (path, name)."""
+"""Tells whether to leave out an object, given (path, None), or one of its attributes, given (path, name)."""
 
 VERSION = b"mpicoloc canonical 2"
 _ROWS = 1 << 16
 MAX_OBJECTS = 1000
 MAX_CONTENT_BYTES = 1 << 32
-"""A small compressed file can expand to any size: a reader of foreign files stops at this one."""
+"""Largest content of a foreign file that is read, bytes: a small compressed file can expand to any size."""
 
 
 class _Walk:
@@ -160,7 +160,7 @@ def _dataset(walk: _Walk, dataset: h5py.Dataset, path: str) -> None:
     if not dataset.shape:
         _cells(walk, np.asarray(dataset[()], dtype=kind))
         return
-    # Row by row for texts of variable length: their size is known only once they are read.
+    # Texts of variable length are read row by row, because their size is known only once they are read.
     n_rows = 1 if kind.hasobject else _ROWS
     for start in range(0, dataset.shape[0], n_rows):
         _cells(walk, dataset[start : start + n_rows])
@@ -206,7 +206,7 @@ GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
 _DIGEST = r"[0-9a-f]{64}"
 KEY_BYTES = 32
-"""Minimum length of a key, as stored in its file."""
+"""Minimum length of a key, as stored in its file, bytes."""
 MAX_BYTES = 1 << 31
 """Largest profile to sign or charge: the whole file is read into memory."""
 _GROWTH_BYTES = 1 << 20
@@ -252,8 +252,8 @@ Key = bytes | KeyFile
 class Snapshot:
     """A profile read only once, so that the content that is verified is also the content that is used.
 
-    `digest` is the SHA-256 of the content without the signature; `sealed` that of everything that the
-    signature's code covers.
+    `digest` is the SHA-256 of the content without the signature; `sealed` is the SHA-256 of everything that
+    the signature's code covers.
     """
 
     path: str
@@ -352,7 +352,7 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
     with hdf5.opened(path, content) as file:
-        # The digests come first: computing them refuses content that is too large to read.
+        # Compute the digests first, because this refuses content that is too large to read.
         digest, sealed = (sha256(file, left_out) for left_out in (_is_signature, _is_code))
         found = _facts(file)
     more = {"digest": digest, "sealed": sealed, "signature": None if found is None else asdict(found)}
@@ -512,7 +512,7 @@ def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list
     """Compute the digest to sign, in a child process; check that readers can unpack the profile."""
     with hdf5.opened(path, content, is_changed=True) as file:
         _begin(file, named, signed_unix_s)
-        # The digest comes first: computing it refuses content that is too large to read.
+        # Compute the digest first, because this refuses content that is too large to read.
         sealed = sha256(file, _is_code)
     profile, _ = bundle.unpack_profile(
         memoryview(b"".join(bundle.pack_profile(hdf5.read(path, content), {})))

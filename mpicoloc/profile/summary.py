@@ -79,7 +79,7 @@ def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CoRunner:
-    """A co-runner, the longest time that it shared a node with this job, and the slowdown it alone causes."""
+    """A co-runner, its longest time on a node with this job, and the slowdown that it alone causes."""
 
     id: str
     overlap_s: float

@@ -95,7 +95,8 @@ def signed(signature: Signature) -> str:
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
-"""Rows to show of a long table; its last line gives the number of rows left out, and the flag to see them."""
+"""Number of rows to show of a long table. Its last line gives the number of other rows, and the flag that
+shows them."""
 _LARGEST_CLASS = 64
 
 
