@@ -362,7 +362,7 @@ def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:
 
 
 def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
-    """Simulate base, alone and shared runs; the experiment, and the wall time of the shared run, s."""
+    """Simulate base, alone and shared runs. Returns the experiment, and the shared run's wall time, s."""
     network, settings, jobs = scene.network, scene.settings, scene.jobs
     # Without --window-s, start with a very short window: the simulator doubles it as needed.
     shortest_s = 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S

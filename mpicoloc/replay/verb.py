@@ -306,7 +306,10 @@ _N_TRACES = 8
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    """Simulate missing rows, and print all. Returns 1 if some failed, or the first one's code if all did."""
+    """Simulate the missing rows, and print all rows.
+
+    Returns 1 if some rows failed. If all rows failed, returns the exit code of the first one.
+    """
     from mpicoloc.replay import report
 
     formats = arguments.formats_of(args)

@@ -30,9 +30,10 @@ _NAMES = (
 COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
 EXCHANGES = ("MPI_Sendrecv", "MPI_Sendrecv_replace")
 CALLS = COLLECTIVES + EXCHANGES
-"""Calls of several operations. Each has the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
+"""Calls that consist of several operations. In each of these operations, `flags` >> `CALL_SHIFT` is the
+position of the call in this tuple, plus 1."""
 FIRST, CALL_SHIFT = 8, 8
-"""Flag of the first operation of such a call, and shift of the call's number; the simulator ignores both."""
+"""Flag of the first operation of such a call, and shift of the call's number. The simulator ignores both."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]
 
 
@@ -83,11 +84,11 @@ class ProgramBuilder:
             self.raw(Operation.COMPUTE, value=duration_ns)
 
     def send(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
-        """Blocking send: return when MPI lets the sender go on."""
+        """Blocking send: the rank continues when MPI lets the sender go on."""
         self.raw(Operation.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def recv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
-        """Blocking receive: return when the message has arrived."""
+        """Blocking receive: the rank continues when the message has arrived."""
         self.raw(Operation.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def isend(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
@@ -244,7 +245,7 @@ def _of_equal_numbers(row: _Message) -> list[_Message]:
 
 
 def _add_round(row: _Message, members: Array, comm: int, builders: Sequence[ProgramBuilder]) -> None:
-    """Add messages that are all sent `n` times; repeats are a loop in each rank."""
+    """Add messages that are all sent `n` times; each rank repeats them in a loop."""
     src, dst, n_bytes, n = row
     n_times = int(n[0])
     after = _descendants(src, dst, len(members))
@@ -267,7 +268,10 @@ def _add_rank(
     comm: int,
     is_ordered: bool,
 ) -> None:
-    """Add receives and sends of one rank in one round; the first message also has the remaining bytes."""
+    """Add receives and sends of one rank in one round.
+
+    If the bytes cannot be divided evenly between repeated messages, the first message also has the rest.
+    """
     into, out = ends
     rests = [[(peer, size // n_times + size % n_times) for peer, size in side] for side in ends]
     _exchange(builder, rests[0], rests[1], comm, is_ordered)

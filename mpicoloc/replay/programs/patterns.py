@@ -24,7 +24,7 @@ NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100
 """Default number of messages of each host in the pattern uniform."""
 _MAX_UNIFORM_MESSAGES = 10**7
-"""Most messages, because each takes memory."""
+"""Largest number of messages; each message takes memory."""
 
 
 def by_name(

@@ -73,7 +73,7 @@ class _Action:
         return value
 
     def type_bytes(self, i: int) -> int:
-        """Size of the datatype in argument `i`, or of the trace's default type without this argument."""
+        """Size of the datatype in argument `i`; if there is no such argument, of the trace's default type."""
         number = self.number(i) if i < len(self.words) else self.default_type
         if not 0 <= number < len(_TYPE_BYTES):
             raise DataError(

@@ -23,11 +23,12 @@ class Demands:
     Parameters
     ----------
     demand_frac : ndarray, shape (n_jobs,)
-        Largest utilisation of a level above L0: bytes/s sent over the bytes/s available to the job there.
+        Largest utilisation of a level above L0: bytes/s sent, divided by the bytes/s available to the job
+        there.
     meeting : ndarray, shape (n_jobs, n_jobs)
-        Symmetric, 0 on the diagonal: the largest product of two jobs' utilisations on any level on which they
-        share links, which is the probability that both send there at the same time if they send
-        independently. 0 for jobs without a common link.
+        For each pair of jobs, the largest product of their utilisations over all levels on which they share
+        links. If the jobs send independently, this is the probability that both send there at the same time.
+        0 for jobs without a common link, and on the diagonal; symmetric.
     """
 
     demand_frac: NDArray[np.float64]
@@ -423,8 +424,8 @@ def pkey(lane: int) -> int:
 def partitions(policy: Policy) -> str:
     """Lines for ``partitions.conf``: in each lane's partition, paths have the lane's service level.
 
-    They are for programs that cannot set a service level but take the path's level from the subnet manager,
-    such as those that connect by ``librdmacm``.
+    The partitions are for programs that cannot set a service level but take the path's level from the subnet
+    manager, such as those that connect by ``librdmacm``.
     """
     lines = [
         "# Partitions by mpicoloc. Add the lines of lanes to the partitions of opensm (-P).",
