@@ -95,7 +95,7 @@ def _is_taken(path: str, job: Job) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a folder, if its file system has locks and the lock is free within the time limit."""
+    """Hold the lock of a folder; go on without it if the folder has no lock, or it is not free in time."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # the write itself will fail, with an error that names the remedy
@@ -130,7 +130,11 @@ def _unsigned(profile: Profile, error: MpicolocError) -> Profile:
 
 
 def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
-    """The profile, with a note if its key cannot be used, and the function that signs the file."""
+    """The profile, and the function that signs its file.
+
+    If no key is set, or the key cannot be used, the function is None; in the latter case, the profile has a
+    note.
+    """
     path = config.get("sign_key_file")
     if path is None:
         return profile, None
@@ -172,7 +176,9 @@ def _write_own(key: str, partial: bool) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the command; returns its exit code, which tells the keeper whether it succeeded."""
+    """Entry point of the command; returns the exit code, which tells the keeper whether the command
+    succeeded.
+    """
     key, *options = sys.argv[1:] if arguments is None else arguments
     try:
         trouble = _write_own(key, "--partial" in options)

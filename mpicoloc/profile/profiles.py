@@ -112,7 +112,7 @@ AT_ONCE_BYTES = 1 << 20
 """Tables up to this size are read with the facts."""
 _BATCH_BYTES, _MAX_BATCH = 64 << 20, 100
 _ANSWER_BYTES = 8 << 20
-"""Most bytes of a batch's facts as JSON: a hundred times the usual size."""
+"""Largest size of a batch's facts as JSON, bytes: a hundred times the usual size."""
 _SIZE_BYTES = 8
 
 

@@ -210,7 +210,7 @@ KEY_BYTES = 32
 MAX_BYTES = 1 << 31
 """Largest profile to sign or charge: the whole file is read into memory."""
 _GROWTH_BYTES = 1 << 20
-"""Most bytes that a signature adds to a file."""
+"""Largest number of bytes that a signature adds to a file."""
 _SEALED_BYTES = 1 << 16
 LATEST_UNIX_S = 253402300800.0
 """End of the year 9999, the last that `datetime` can represent."""
@@ -343,7 +343,7 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
     Raises
     ------
     DataError, EnvironmentFault
-        As `hdf5.read`; also if the file is not a regular one or too large.
+        As `hdf5.read`; also if the file is not a regular file, or is too large.
     """
     path = os.fspath(path)
     content, _ = _bytes(path)

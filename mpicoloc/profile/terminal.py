@@ -31,7 +31,7 @@ from mpicoloc.show.table import Column, listing
 from mpicoloc.trace import sums
 
 N_HOSTS = 8
-"""Most hosts to list by name."""
+"""Largest number of hosts to list by name."""
 _VERSION = re.compile(r"(.+?)(?:\s+version\s*:\s*|\s+v(?=\d))([^\s,]+)(?:, package:.*)?(.*)", re.IGNORECASE)
 
 

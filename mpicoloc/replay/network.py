@@ -337,8 +337,8 @@ def of_fabric(
 ) -> SimulatedNetwork:
     """The network of a fabric; each link of the topology becomes two, up and down.
 
-    Directed links are numbered level by level from the hosts: all up, in the order of `core.network`, then
-    all down.
+    Directed links are numbered level by level, beginning at the hosts. In each level, all links up come
+    first, in the order of `core.network`, followed by all links down.
 
     Raises `UsageError` if the routing is unknown, or the numbers of latencies and levels differ. Raises
     `DataError` if the network is too large, a failed link does not exist, or failures cut off a host.

@@ -278,7 +278,7 @@ def _wait(report: Any) -> str:
 
 
 def _cycle(reports: Sequence[Any]) -> str:
-    """The ranks of a cycle of waits among those reported, else the first ranks reported."""
+    """The ranks of a cycle of waits; if the reports have no cycle, the first ranks reported."""
     by_rank = {report.rank: report for report in reports}
     for start in reports:
         path: list[int] = []
@@ -301,7 +301,7 @@ _EVENTS_BETWEEN_REPORTS = 1 << 20
 _TIME_MAX_S = 1e6
 
 MAX_JOBS = 64
-"""Most jobs of a simulation: each link counts waiting packets by job."""
+"""Largest number of jobs of a simulation: each link counts the waiting packets of every job."""
 
 
 def simulate(

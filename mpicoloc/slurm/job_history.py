@@ -31,9 +31,9 @@ N_MEASURED_JOBS = 20
 RUNTIME_MAX_S = 366 * 86400.0
 """A longer run time is implausible, s."""
 N_CORES_MAX = 10**8
-"""More cores are implausible."""
+"""A larger number of cores is implausible."""
 FEATURE_MAX = 1e21
-"""A larger feature is implausible, whatever its unit. The square must stay finite."""
+"""A larger feature is implausible, whatever its unit. The square of a feature must stay finite."""
 COLUMNS = ("user", "batch_name", "job", "n_ranks", "start_unix_s", "wall_s", "partial", "slowdown")
 """Columns that are read from the history."""
 Name = tuple[str, str]
@@ -59,7 +59,7 @@ class _ProfileRow:
 
 @dataclass(frozen=True)
 class _JobsOfName:
-    """Jobs of one name, each a list of its steps: in order of start, and by job number."""
+    """Jobs of one name, in order of start, and by job number. Each job is a list of its steps."""
 
     in_order: list[list[_ProfileRow]]
     of_number: dict[str, list[list[_ProfileRow]]]
@@ -69,8 +69,8 @@ class _JobsOfName:
 class ProfileHistory:
     """Data about kinds of jobs (user, name, number of ranks) from the profiles below a folder.
 
-    `machine` is the model's: profiles from other machines are left out. `notes` has a message for each type
-    of problem with the folder's index or with profiles.
+    `machine` is the machine of the model; profiles from other machines are left out. `notes` has a message
+    for each type of problem with the folder's index or with profiles.
     """
 
     folder: str

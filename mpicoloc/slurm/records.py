@@ -207,7 +207,7 @@ def record_paths(spool: str, job: int) -> list[str]:
 
 
 def write_sealed(path: str, record: StepRecord, key: Key) -> bool:
-    """Write a record atomically, readable by its owner only. Returns False if a record exists: it stays.
+    """Write a record atomically, readable by its owner only. An existing record stays; returns False then.
 
     Raises `EnvironmentFault` if the record cannot be written.
     """
@@ -326,7 +326,7 @@ def split_by_known_steps(
 
 
 def is_note_of(start: Start, note: StepNote) -> bool:
-    """Whether a note belongs to this start of the job: not to an earlier start or a namesake of the job."""
+    """Whether a note belongs to this start, not to an earlier start or another job of that number."""
     if start.fields.get("StateCompact") == "PD":
         return False
     # A job that was not requeued has no earlier start, so clocks may differ.
@@ -354,7 +354,7 @@ def _record_of_ended(start: Start, step: str, note: StepNote | None, ended_unix_
 
 
 def is_leaving(start: Start, note: StepNote) -> bool:
-    """Whether a requeued job is leaving its nodes. Slurm has then lost the job's start and run time."""
+    """Whether a requeued job is leaving its nodes: Slurm has lost the job's start and run time by then."""
     begun = start.fields.get("StartTime", "")
     is_later = begun.isdecimal() and int(begun) > note.begun_unix_s + 1.0
     return not start.is_running and is_later and _restarts(start.fields) > 0
@@ -630,7 +630,10 @@ def _squeue_row(start: Start, notes: Sequence[StepNote]) -> dict[str, str]:
 
 
 def _has_record_already(spool: str, note: StepNote, key: signature.Key) -> bool:
-    """Remove the note, which a hung writer may leave, if its step has a record. Returns whether it did."""
+    """Remove the note if its step has a record.
+
+    A writer that hung may have left the note. Returns whether the note was removed.
+    """
     sealed = None
     for other in record_paths(spool, note.job):
         with contextlib.suppress(MpicolocError):

@@ -1,4 +1,4 @@
-"""The pairing service: reads Slurm's queue periodically, and decides which waiting jobs share a node next.
+"""The pairing service. It reads Slurm's queue periodically, and decides which waiting jobs share nodes.
 
 The service can die at any time, because it rebuilds its state from the queue and the profiles. Slurm
 schedules jobs that the service has not changed as usual.
@@ -40,9 +40,9 @@ MeasuredPairs: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
 EXCLUDED_S = 600.0
 """Time for which the service does not touch a job after Slurm refused to change it, s."""
 FORBIDDEN_SLOWDOWN = 1e9
-"""Slowdown of two leaders: so large that no plan pairs them, because each has nodes of its own."""
+"""Slowdown assumed for two leaders. It is so large that no plan pairs them: each has nodes of its own."""
 SNAPSHOT_AGE_MAX_S = 1.0
-"""Largest age of a snapshot, s. Reading thousands of profiles for the first time takes longer."""
+"""Largest age of a snapshot, s. It is exceeded when thousands of profiles are read for the first time."""
 MIN_REMAINING_S = 1.0
 """Assumed remaining run time of a job that has run longer than its profiles predict, s."""
 
@@ -96,13 +96,14 @@ def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -
         return plan_groups(leaders, waiting, features, how, now, measured)
 
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
-        # Jobs that take turns on a processor take at least this much longer, whatever the model predicts.
+        # Jobs that take turns on a processor are slowed down by at least this factor, whatever the model
+        # predicts.
         least = float(max(how.n_sharing, how.rules.prior_slowdown or 1.0))
         both = [job, *others]
         if not all(each.id in features for each in both):
             return least
         value, high = _expected_slowdowns(both, features, how, measured)
-        # An unknown pair adds nothing here; `least` covers it.
+        # A pair with an unknown slowdown adds nothing here, because `least` covers it.
         lost = np.nan_to_num(np.fmax(value, high)[0, 1:] - 1.0)
         return max(1.0 + float(lost.sum()), least)
 
@@ -203,7 +204,7 @@ def _fits_in(job: BatchJob, found: JobFeatures, room: Room) -> bool:
 
 def _n_cores(job: BatchJob) -> float:
     """Processors that a job needs on each of its nodes."""
-    # A running job is allocated all processors of its nodes, so its tasks show what it uses.
+    # A running job is allocated all processors of its nodes, so only its number of tasks shows what it uses.
     n_cores = max(job.n_tasks, job.n_cpus) if job.state == PENDING else job.n_tasks
     return max(n_cores / max(job.n_nodes, 1), 1.0)
 
@@ -367,10 +368,11 @@ def _release_changes(
 def release_jobs(
     partitions: sharing_plan.Partitions, audit: AuditLog, names: Collection[str] = ()
 ) -> list[sharing_plan.Release]:
-    """Undo the service's changes of all waiting jobs, or of the jobs that wait for the nodes `names`.
+    """Undo the service's changes to all waiting jobs, or to the jobs that wait for the nodes `names`.
 
-    Result: the actions. Raises `EnvironmentFault` if Slurm does not answer or refuses to change a job; in the
-    latter case the other jobs are released. Raises `UsageError` if Slurm lacks one of the partitions.
+    Result: the actions. Raises `EnvironmentFault` if Slurm does not answer, or if it refuses to change a job;
+    after a refusal, the other jobs are released all the same. Raises `UsageError` if Slurm lacks one of the
+    partitions.
     """
     now = client.snapshot()
     if missing := _missing_partitions(now, partitions):
@@ -494,7 +496,7 @@ def _apply_actions(
     new = []
     for action in actions:
         if isinstance(action, sharing_plan.Commit) and unchanged & set(action.after):
-            continue  # the job would wait for one that could not be moved
+            continue  # it would wait for a job that could not be moved
         if state.excluded_until_s.keys() & set(_jobs_of(action)):
             continue
         new.append(action)
@@ -592,7 +594,7 @@ def named_partitions(alone: str, shared: str) -> Partitions:
 
 
 def watch(pairing: PairingService, interval_s: float, *, is_once: bool) -> None:
-    """Run rounds until the process ends, or run one round. A lock admits one service that changes jobs.
+    """Run rounds until the process ends, or run one round. A lock ensures that only one service changes jobs.
 
     Raises the `MpicolocError` that stopped a single round. Without `is_once` the error is reported, and the
     next round tries again.

@@ -25,11 +25,11 @@ from mpicoloc.pmpi import elf
 SUFFIX = ".trace"
 MAGIC, VERSION = 0x7274636D, 1
 MAX_EVENTS = 32768
-"""Most events in a block."""
+"""Largest number of events in a block."""
 MAX_BYTES = 1 << 21
 """Largest payload of a block, bytes."""
 MAX_BLOCKS = 1 << 26
-"""Most blocks of a trace, all nodes together; their list takes 2.5 GiB."""
+"""Largest number of blocks of a trace, all nodes together; the list of so many blocks takes 2.5 GiB."""
 HEAD, CALLS, EVENTS = 1, 2, 3
 
 BLOCK = np.dtype(

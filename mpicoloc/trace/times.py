@@ -27,7 +27,7 @@ _CALL_COLUMNS = ("call", "rank", "t_ns", "duration_ns", "bytes")
 
 
 def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
-    """The result of `read` for a profile's trace, or a sentence on why there is nothing to draw."""
+    """The result of `read` for a profile's trace, or a sentence that says why there is nothing to draw."""
     if len(profile.tables["events"]):
         return read(file or "", profile)
     if file is None or not has_all_calls(file):

@@ -28,7 +28,7 @@ _WORLD = 1
 
 @dataclass
 class _Action:
-    """One line: its position in the file, for messages, and its words."""
+    """One line: its words, and its position in the file for error messages."""
 
     where: str
     name: str

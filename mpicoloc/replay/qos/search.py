@@ -98,8 +98,8 @@ class SearchResult:
         In the order of the trials.
     goal : str
         The quantity to minimise. "time": total time that jobs lose, as in the thesis; "slowdown": their mean
-        slowdown. By time, jobs that take much longer than others dominate; by slowdown, short jobs count as
-        much as long ones.
+        slowdown. With "time", jobs that take much longer than others dominate; with "slowdown", short jobs
+        count as much as long ones.
     groupings : tuple of Tried
         Groupings of jobs into lanes, compared before the trials of weights, in order of increasing loss.
     """

@@ -74,7 +74,8 @@ _LONGEST_NS = 1 << 61
 
 
 N_AT_ONCE = 1 << 15
-"""Calls in a piece; also rows converted at a time to Python numbers, which take ten times the memory."""
+"""Number of calls in a piece, and of rows that are converted to Python numbers at a time; Python numbers take
+ten times the memory."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class Side(TimedRows):
 
 @dataclass(frozen=True)
 class Messages:
-    """Row `i` of `sent` and row `i` of `received` are message `i`; in order of their sends.
+    """Row `i` of `sent` and row `i` of `received` are message `i`; messages are in order of their sends.
 
     `unreceived` are the sends without a known receive, in order of their begins.
     """
@@ -200,8 +201,9 @@ def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bo
 
     MPI keeps the order of messages with the same communicator and tag. A trace has neither, but messages of
     one size hardly ever overtake each other. If the numbers of sends and receives differ, the last ones are
-    paired if the trace `is_cut` (the first calls are missing), the first ones if it `is_whole` (the job was
-    killed, or never received the others), else none. Pairs received before they are sent are dropped.
+    paired if the trace `is_cut` (the first calls are missing). If the trace `is_whole` (the job was killed,
+    or never received the other messages), the first ones are paired. Otherwise none are paired. Pairs
+    received before they are sent are dropped.
     """
     n_bytes = np.unique(np.concatenate([sent.bytes, received.bytes]))
     keys = [
@@ -247,11 +249,11 @@ class Recording:
     tracks
         Rank and number of each track, in order. A rank has as many tracks as it had concurrent calls.
     span_ns
-        The first call's begin and the last one's end, by the first node's clock.
+        The begin of the first call and the end of the last call, by the first node's clock.
     is_cut
-        Calls are missing, at least the first ones.
+        Whether calls are missing: at least the first calls.
     is_whole
-        No call or message is missing, except after the job was killed.
+        Whether no call or message is missing, except after the job was killed.
     notes
         Sentences on missing data.
     """
@@ -329,7 +331,7 @@ class Recording:
 
     @functools.cached_property
     def messages(self) -> Messages:
-        """The messages, those with both ends known in the order in which they were sent; all in memory."""
+        """All messages, in memory. Messages with two known ends are in the order in which they were sent."""
         found = matched(*self._ends(), self.n_ranks, self.is_cut, self.is_whole)
         return found.since(self.origin_ns)
 
@@ -411,7 +413,7 @@ class FullTrace(Recording):
         return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
 
     def _tracks_of(self, rank: Array, begin_ns: Array) -> Array:
-        """Track of each call, which is given by its rank and begin."""
+        """The track of each call; `rank` and `begin_ns` identify the calls."""
         lanes: dict[int, list[int]] = {}
         for one, lane in self.tracks:
             lanes.setdefault(one, []).append(lane)
