@@ -23,7 +23,7 @@ from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
 MAGIC = b"mpicoloc part of a profile, version 1\n"
 MAX_BYTES = 1 << 32
-"""Largest size of a part in memory, bytes; the same as for a profile."""
+"""Largest size of a part in memory, bytes. A profile has the same limit."""
 _NAME = re.compile(r"(\d+)\.part")
 _LEVEL = 1
 _NEVER_BEGAN = "the job ended normally, or died before its first checkpoint (see --checkpoint-s)"
@@ -61,7 +61,7 @@ def files(place: str) -> list[str]:
 
 
 def remedy(profile: str) -> str:
-    """The remedy for a missing profile, if its job has left parts; otherwise an empty text."""
+    """The remedy for a missing profile if its job has left parts; an empty text if the job has left none."""
     with contextlib.suppress(DataError, EnvironmentFault):
         files(profile)
         return f"its job has left checkpoints: `mpicoloc recover {profile}` makes a partial profile of them"
@@ -102,7 +102,7 @@ def write(profile: str, first_rank: int, pieces: Iterable[bytes | memoryview]) -
 
 
 def remove(profile: str) -> None:
-    """Remove the parts of a complete profile, as far as possible."""
+    """Remove the parts of a complete profile. Parts that cannot be removed stay."""
     with contextlib.suppress(DataError, EnvironmentFault, OSError):
         for path in files(folder_of(profile)):
             os.unlink(path)

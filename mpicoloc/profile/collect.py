@@ -153,7 +153,7 @@ def _places(counts: np.void) -> tuple[list[list[int]], Table]:
     rows_of_sets = []
     for places_of_set in counts["sets"][: int(counts["n_sets"])]:
         found = places_of_set["places"][: int(places_of_set["n"])]
-        # Step and register are part of the key: a jump counts passes one by one, a register in steps.
+        # Step and register are part of the key: a jump counts each pass, while a register counts in steps.
         facts = ("i_path", "offset", "n_bytes", "step", "reg")
         keys = [tuple(int(place[fact]) for fact in facts) for place in found]
         rows_of_sets.append([known.setdefault(key, len(known)) for key in keys])
@@ -466,7 +466,7 @@ def _cpus(ranks: Sequence[_Rank]) -> list[int]:
 
 
 def _threads_per_rank() -> int:
-    """Cores per rank: from the batch system, else the number of OpenMP threads, else 1."""
+    """Cores per rank. If the batch system does not tell, the number of OpenMP threads; without that, 1."""
     for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "").split(",")[0]
         if text.isdigit() and int(text) > 0:

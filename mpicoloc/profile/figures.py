@@ -119,7 +119,7 @@ def running_slowdown(profile: Profile) -> _Told:
 
 
 def _alone(profile: Profile) -> str | None:
-    """The reason for the gap if the job had no co-runner, else None."""
+    """The reason for the gap if the job had no co-runner; None if it had one."""
     found = profile.interference.slowdown
     return ALONE if found is not None and found.method == processor.ALONE else None
 
@@ -306,7 +306,7 @@ def timeline(profile: Profile, file: str | None = None) -> _Told:
         return "the trace has no call that sends to a known rank"
     n_ranks = profile.job.n_ranks
     span_s = float(messages.end_s.max() - messages.start_s.min())
-    # Each rank is modelled as a host of its own below one switch, so that every message leaves a host.
+    # Put each rank on a host of its own below a single switch, so that every message leaves a host.
     flat = Topology((max(n_ranks, int(messages.dst.max()) + 1),), (1,), (1.0,))
     found = windows(flat, Placement(np.arange(flat.n_hosts)), messages, max(span_s / N_WINDOWS, 1e-9))
     rates, in_transit = found.injection_bps[:, 0], found.in_transit_bytes

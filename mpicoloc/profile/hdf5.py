@@ -84,7 +84,7 @@ class MissingFilter(ValueError):
 
 
 class OtherColumns(ValueError):
-    """A table's columns are not those of this version."""
+    """A table has other columns than in this version of mpicoloc."""
 
 
 def write_rows(file: h5py.File, name: str, array: Table) -> None:
@@ -343,7 +343,7 @@ def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _new_file(folder: str) -> tuple[int, str]:
-    """Like `tempfile.mkstemp`, whose import would take 3 ms at the end of every job."""
+    """Like `tempfile.mkstemp`, but without importing `tempfile`: this saves 3 ms at the end of every job."""
     path = os.path.join(folder, f".mpicoloc-{os.urandom(8).hex()}.h5.part")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
 

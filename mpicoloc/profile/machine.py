@@ -124,7 +124,7 @@ _STATES = {
 
 
 def _end_ns(segment: np.void, node: np.void | None) -> int:
-    """End of a rank: MPI_Finalize, else the last time at which it was known to be alive."""
+    """End of a rank: its MPI_Finalize; without one, the last time at which it was known to be alive."""
     if segment["t_finalize"]:
         return int(segment["t_finalize"])
     signs = [int(segment["t_last"]), int(segment["t_init"]), contract.latest_call_ns(segment)]

@@ -93,7 +93,7 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
 
 
 def _section(name: str, parts: Sequence[Figure | Gap]) -> dict[str, Any]:
-    """The figures below one heading, as the template needs them, and the missing figures by reason."""
+    """The figures below one heading in the template's form, and the missing figures grouped by reason."""
     missing: dict[str, list[str]] = {}
     for one in parts:
         if isinstance(one, Gap):

@@ -190,7 +190,7 @@ def form(kind: np.dtype[Any], where: str) -> str:
         If no profile has this type.
     """
     if kind.names is not None and kind.hasobject:
-        # The bytes of such a column would be addresses, which differ between processes.
+        # Such a column contains addresses, which differ from process to process.
         raise DataError(f"{printable(where)} has a column of variable-length strings, which no profile has")
     if kind.names is not None:
         # Names can have any character, so their lengths precede them.

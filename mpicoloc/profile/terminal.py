@@ -36,7 +36,7 @@ _VERSION = re.compile(r"(.+?)(?:\s+version\s*:\s*|\s+v(?=\d))([^\s,]+)(?:, packa
 
 
 def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) -> list[tuple[str, str]]:
-    """Rows of name and text about the job, with at most `n_hosts` hosts; None: all."""
+    """Rows of name and text about the job, with at most `n_hosts` hosts; None means all hosts."""
     job, mpi = profile.job, profile.mpi
     words = ["not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"]
     if mpi.n_calls is not None:
@@ -58,7 +58,7 @@ def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) ->
 
 
 def heading_line(profile: Profile) -> str:
-    """Start, user and hosts of the job, as far as known."""
+    """Start, user and hosts of the job; unknown ones are left out."""
     job = profile.job
     known = [began(job) if job.start_unix_s > 0 else "", f"user {job.user}" if job.user else ""]
     names = _hosts(profile, 3)
@@ -103,7 +103,7 @@ _LARGEST_CLASS = 64
 def show(
     profile: Profile, console: Console, signature: Signature | None = None, n_top: int | None = N_TOP
 ) -> None:
-    """Print the profile, with at most `n_top` rows of long tables; None: all."""
+    """Print the profile, with at most `n_top` rows of each long table; None means all rows."""
     console.print(render(profile, signature, n_top))
 
 

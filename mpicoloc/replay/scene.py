@@ -294,7 +294,7 @@ def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
 
 
 def _with_high(args: argparse.Namespace, lanes: Lanes) -> Lanes:
-    """The lanes with those of `--high` moved to the table of high priority, with their weights."""
+    """The lanes after `--high`, which moves lanes and their weights to the table of high priority."""
     limit = args.high_limit
     if limit is not None and not args.high:
         raise UsageError(f"--high-limit {limit} applies only to lanes of high priority: add --high LANES")

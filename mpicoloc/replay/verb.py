@@ -334,7 +334,7 @@ def _write_rows(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 
 def _cases(args: argparse.Namespace) -> list[sweep.Case]:
-    """Every combination of the values, as arguments of separate replays."""
+    """Every combination of the swept values; each is the arguments of a separate replay."""
     from mpicoloc.replay import scene
 
     actions = _actions()

@@ -148,7 +148,7 @@ class _Output(Console):
 
 
 class _Trimmed:
-    """A pipe or file whose lines end without the blanks with which rich pads them."""
+    """A pipe or file that drops the blanks with which rich pads the ends of lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

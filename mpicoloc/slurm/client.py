@@ -33,7 +33,7 @@ _AWAY_MESSAGES = (
 BUSY_MESSAGE = "Resource temporarily unavailable"
 """Answer of slurmctld (24.11 or later) to a change of partition before the first scheduling attempt."""
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-"""Pauses between attempts to change such a job, s."""
+"""Pauses between attempts to change a job while slurmctld answers `BUSY_MESSAGE`, s."""
 
 
 class ControllerAway(EnvironmentFault):

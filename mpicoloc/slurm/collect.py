@@ -69,7 +69,7 @@ class Step:
 
     @property
     def is_script(self) -> bool:
-        """Whether the name is that of the job itself: its script or allocation."""
+        """Whether the name means the job itself (its script or its allocation), not a step."""
         return self.stem.rpartition(".")[2] in SCRIPTS
 
 
@@ -138,7 +138,7 @@ def _doubts(folder: str, names: Sequence[str]) -> Iterator[str]:
 
 @dataclass
 class CpuTimeline:
-    """CPUs in use by the steps of a job, as a function of the job's run time without suspensions.
+    """CPUs that the steps of a job use, as a function of the job's run time without suspensions.
 
     The steps use ``n_cpus[i]`` CPUs from ``at_s[i]`` on.
     """
@@ -539,7 +539,7 @@ def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
 
 
 def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | str:
-    """Result for a step whose time its job's script has paid. The ledger then lists the step as covered."""
+    """Result for a step if its job's script has paid its time. The ledger then lists the step as covered."""
     if not books.is_dry:
         bill_ledger.cover(books.ledger, script.facts["run"], os.path.basename(step.record))
     return _late_profile(step, [script]) if step.has_profile else _KNOWN

@@ -25,9 +25,9 @@ from mpicoloc.pairing.training_sets import read_runs
 from mpicoloc.profile import history
 
 N_RUNS = 5
-"""Number of most recent jobs of a kind from which its features are taken."""
+"""Number of jobs of a kind, the most recent ones, from which the features of the kind are taken."""
 N_MEASURED_JOBS = 20
-"""Number of most recent jobs of a kind whose measured slowdowns count."""
+"""Number of jobs of a kind, the most recent ones, that contribute measured slowdowns."""
 RUNTIME_MAX_S = 366 * 86400.0
 """A longer run time is implausible, s."""
 N_CORES_MAX = 10**8

@@ -340,9 +340,9 @@ def _restarts(row: Mapping[str, str]) -> int:
 
 
 def _record_of_ended(start: Start, step: str, note: StepNote | None, ended_unix_s: float) -> StepRecord:
-    """Record of a step that ends now: from Slurm if it still knows the step, else from the note."""
+    """Record of a step that ends now, from Slurm; if Slurm no longer knows the step, from the note."""
     if note is None or not is_leaving(start, note):
-        # scontrol is not asked about scripts: it prints nothing or all steps, whose names a user may choose.
+        # Do not ask scontrol about a script: it prints nothing, or all steps, with names that users choose.
         command = ["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"]
         try:
             text = "" if step in SCRIPTS else client.ask(command)
@@ -475,7 +475,7 @@ def _attempt(made: Iterator[str]) -> Iterator[str | MpicolocError]:
 
 
 def _write_allocation(spool: str, start: Start, key: signature.Key) -> Iterator[str]:
-    """Write the record of a job without a script, whose steps may not fill the job's time."""
+    """Write the record of a job without a script; its steps may use only a part of the job's time."""
     if start.fields["BatchFlag"] != "0":
         return  # its script is charged, unless the user has excluded the script from measurement
     known = recorded_steps(spool, start)
@@ -501,7 +501,7 @@ def settle_all(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
     read.
     """
     yield from _settle_notes(spool, key)
-    # After the notes, because a job gets its own record only if one of its steps has a record.
+    # Do this after the notes: a job gets its own record only if one of its steps has a record.
     yield from _settle_allocations(spool, key)
 
 
@@ -547,7 +547,7 @@ def _settle_note(
 
 def _settle_allocations(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
     """Write the records of marked jobs that have ended."""
-    marked = marked_jobs(spool)  # before the query, whose answer may lack jobs that are marked later
+    marked = marked_jobs(spool)  # before the query: its answer may lack jobs that are marked later
     known = _jobs_without_script() if marked else {}
     for job in marked:
         yield from _attempt(_settle_allocation(spool, job, known.get(job), key))

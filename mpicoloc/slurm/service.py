@@ -70,7 +70,7 @@ class ServiceSettings:
 
 
 def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
-    """A warning if nodes differ from the machine on which the model was measured, else an empty list."""
+    """A warning if nodes differ from the machine on which the model was measured; else, an empty list."""
     machine = getattr(how.model, "machine", None)
     nodes = sharing_plan.usable(now, how.partitions)
     other = None if machine is None else next((each for each in nodes if each.n_cpus != machine.n_cpus), None)
@@ -350,7 +350,7 @@ def _commit_changes(
 def _release_changes(
     action: sharing_plan.Release, job: BatchJob, partitions: sharing_plan.Partitions
 ) -> dict[str, str]:
-    """Changes that undo the service's changes, except where somebody else has changed the job since."""
+    """Changes that undo the service's changes. What somebody else has changed since stays."""
     changes = {"AdminComment": ""}
     if job.partition != partitions.shared:
         return changes

@@ -256,7 +256,7 @@ class Trace:
     def frames(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> Iterator[pd.DataFrame]:
-        """`frame` in pieces of at most 32,768 rows, for traces that do not fit into memory."""
+        """The result of `frame` in pieces of at most 32,768 rows, for traces that do not fit into memory."""
         return map(self._framed, self.pieces(ranks, begin_s, end_s))
 
     def pieces(
@@ -359,7 +359,7 @@ class Trace:
         return {"call": pd.CategoricalDtype(self.names), "message": pd.CategoricalDtype(list(MESSAGES))}
 
     def _joined(self, columns: Mapping[str, type], pieces: Iterator[Arrays], n_most: int) -> pd.DataFrame:
-        """One frame of all pieces, which are released one by one."""
+        """All pieces as one frame. Each piece is released once its rows are copied."""
         try:
             arrays: Arrays = {name: np.empty(n_most, kind) for name, kind in columns.items()}
         except MemoryError as error:
@@ -415,7 +415,7 @@ def _durations(events: Events, clock: Clock) -> NDArray[np.int64]:
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Trace:
-    """The trace in a folder without a profile, each node by its own clock.
+    """The trace in a folder without a profile; the times of each node are by the node's own clock.
 
     Raises
     ------

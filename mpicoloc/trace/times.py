@@ -59,7 +59,7 @@ def timed_messages(file: str, profile: Profile) -> TimedMessages:
 
 
 def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> list[TimedCalls]:
-    """Collective calls of the same trace with their shares of traffic; `by_call` as in `JobTraffic`.
+    """Collective calls of the same trace with their shares of traffic. For `by_call`, see `JobTraffic`.
 
     Raises `DataError` if the trace is damaged.
     """
@@ -70,7 +70,7 @@ def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds])
 def all_calls(
     file: str, profile: Profile, is_wanted: Callable[[str], bool] = lambda name: True
 ) -> job_traffic.CallRows:
-    """The calls of the same trace; from a trace of every call, only those of wanted functions.
+    """The calls of the same trace; from a trace of every call, only the calls of the wanted functions.
 
     Raises `DataError` if the trace is damaged.
     """

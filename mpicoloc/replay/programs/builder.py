@@ -200,7 +200,7 @@ def of_each(name: str, programs: Sequence[Program], notes: tuple[str, ...] = ())
 
 
 def shift_fields(offset: int, step: int = 0) -> dict[str, Any]:
-    """Fields of an operation whose peer is `offset` + `step` * (loop counter) ranks further on."""
+    """Fields of an operation with the peer that is `offset` + `step` * (loop counter) ranks further on."""
     return {"peer_mode": SHIFT, "peer": offset, "n": step}
 
 
@@ -210,7 +210,7 @@ _Message = tuple[Array, Array, Array, Array]
 def blocks(
     messages: Messages, members: Array, comm: int, name: str, is_blocking: bool = True
 ) -> list[Program]:
-    """Operations of each member of a collective; `name` as in `Collective`.
+    """Operations of each member of a collective; `name` is a name of `Collective`.
 
     Messages that were added together form one round. If they form a tree, a rank receives before it sends;
     otherwise it starts both and waits for both.
@@ -344,7 +344,7 @@ class Chosen:
             self._chosen[name] = known[algorithm]
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call by the algorithm that the user chose, else by the library's algorithm."""
+        """Messages of the call by the user's algorithm, or by the library's if the user chose none."""
         algorithm = self._chosen.get(call.name)
         has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
         if algorithm is None or call.n_ranks < 2 or not has_bytes:

@@ -142,7 +142,7 @@ def _open_loop(peers: NDArray[np.int64], gaps_ns: NDArray[np.int64], n_into: int
 
 
 def halo(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
-    """Ranks on a three-dimensional torus, as near to a cube as possible, exchange with their neighbours."""
+    """Ranks on a torus exchange with their neighbours; it has three dimensions, as equal as possible."""
     shape = grid(n_ranks)
     place = np.arange(n_ranks).reshape(shape)
     ends = [

@@ -347,7 +347,7 @@ class OneSided:
 def add_one_sided(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, transfers: OneSided
 ) -> None:
-    """Add one-sided transfers, as messages for which the target makes no call.
+    """Add one-sided transfers. They become messages for which the target makes no call.
 
     The target posts its side at its last call before the transfer, and waits at its next call on a window;
     the origin waits at its own next window call. Messages of the window calls themselves are left out.

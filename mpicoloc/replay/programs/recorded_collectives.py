@@ -285,7 +285,7 @@ class IntercommBlocks:
 
 
 def rooted_blocks(n_bytes: Array, root: int) -> tuple[Array, int]:
-    """Parts of a gather or scatter, and its root, whose bytes are the whole buffer plus its own part.
+    """Parts of a gather or scatter, and its root. The root's bytes are the whole buffer plus its own part.
 
     Shapes: `n_bytes` (n_ranks,).
     """
@@ -303,7 +303,7 @@ def own_blocks(n_bytes: Array) -> Array:
 
 
 def reduced(n_bytes: Array, root: int) -> tuple[int, int]:
-    """Buffer size of a reduction, and its root, whose bytes count the buffer twice: input and result."""
+    """Buffer size of a reduction, and its root. The root's bytes have the buffer twice: input and result."""
     root = root if root >= 0 else int(n_bytes.argmax())
     others = np.delete(n_bytes, root)
     return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
@@ -444,7 +444,7 @@ class CollectiveBlocks:
         return _in_items(name, p, sizes, item_bytes, max(root, 0), is_blocking(instance.function), nodes)
 
     def _root(self, instance: Instance) -> int:
-        """The known root; of several, the one whose call ended first, because others wait for the root."""
+        """The known root. If several are known, the one that ended first: other ranks wait for the root."""
         known = self._rows.get((instance.function, instance.group), _NOTHING).roots
         roots = [root for root in known if 0 <= root < len(instance.n_bytes)]
         if len(instance.n_bytes) == 1:
@@ -475,7 +475,7 @@ class CollectiveBlocks:
 def _in_items(
     name: str, p: int, sizes: int | Array, item_bytes: int, root: int, is_blocking: bool, nodes: Array
 ) -> Collective:
-    """The collective with its sizes in items if they are multiples of an item, else in bytes."""
+    """The collective with its sizes in items; in bytes if a size is not a multiple of an item."""
     item = item_bytes if np.all(np.asarray(sizes) % item_bytes == 0) else 1
     if isinstance(sizes, int):
         return Collective(name, p, sizes // item, item, root, is_blocking=is_blocking, nodes=nodes)
@@ -550,7 +550,7 @@ def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
 
 
 def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[int]:
-    """Disjoint groups, smallest first, whose ranks sent uneven parts only to ranks of the same group."""
+    """Disjoint groups, smallest first. Their ranks sent uneven parts only to ranks of the same group."""
     pairs = np.unique(np.stack([parts["src"], parts["dst"]]), axis=1)
     chosen = []
     taken: set[int] = set()
@@ -599,7 +599,7 @@ NEIGHBOUR_NAME = re.compile(r"MPI_(I?)neighbor_(allgatherv?|alltoall[vw]?)(?:_c)
 SHARES_PARTS = re.compile(
     r"MPI_I?(alltoall[vw]|gatherv|scatterv)(_init)?(_c)?|MPI_neighbor_.*_init(_c)?", re.IGNORECASE
 )
-"""Functions whose bytes between two ranks are in the same table as those of neighbourhood collectives."""
+"""Functions that have their bytes between ranks in the same table as neighbourhood collectives."""
 _COMM = -2
 _NONE = np.zeros(0, np.int64)
 _NO_CALLS = CollectiveCalls(_NONE, (), _NONE, _NONE, _NONE)

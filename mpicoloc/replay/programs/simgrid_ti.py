@@ -198,7 +198,7 @@ class _Writer:
         return self._builder.build()
 
     def add(self, action: _Action, collectives: Any) -> None:
-        """Add the operations of a line; `collectives` yields those of the next collective."""
+        """Add the operations of a line; `collectives` yields the operations of the next collective."""
         if (add := self._actions.get(action.name)) is not None:
             add(action)
         elif action.name in _COLLECTIVES:

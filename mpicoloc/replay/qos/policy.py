@@ -137,7 +137,7 @@ _MIN_GAIN = 1e-12
 
 
 def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
-    """Lane of each job: a separate lane if there are enough, else jobs that rarely send together share one.
+    """Lane of each job: its own if there are enough lanes; else, jobs that rarely send together share one.
 
     Result: lanes from 0 on, without gaps; lane 0 has the largest total demand. Raises `UsageError` if there
     is no lane.
@@ -412,7 +412,7 @@ def options(policy: Policy) -> str:
 
 
 def _table(rows: Rows) -> str:
-    """Rows in opensm's format; 0:0 for an empty table, as opensm would replace "" by its default."""
+    """Rows in opensm's format. An empty table is 0:0, because opensm would replace "" by its default."""
     return ",".join(f"{lane}:{units}" for lane, units in rows) or "0:0"
 
 

@@ -155,7 +155,7 @@ class Messages:
         return len(self) + len(self.unreceived.rank)
 
     def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Columns of `Side` of each message, as sent and as received."""
+        """For each message, the columns of `Side` where it was sent, and those where it was received."""
         return zip(self.sent.rows(), self.received.rows(), strict=True)
 
     def since(self, origin_ns: int) -> Messages:
@@ -273,7 +273,7 @@ class Recording:
         raise NotImplementedError
 
     def _ends(self) -> tuple[Side, Side]:
-        """The sends and the receives, as far as their peer is known."""
+        """The sends and the receives with a known peer."""
         raise NotImplementedError
 
     @functools.cached_property
@@ -378,7 +378,7 @@ class FullTrace(Recording):
                 yield Calls(begin_ns, begin_ns + duration_ns, n_bytes, peer, self._number[piece["call"][own]])
 
     def _ends(self) -> tuple[Side, Side]:
-        """Every message has its own peer and bytes."""
+        """The sends and the receives; in this trace, every message has its own peer and bytes."""
         with stage("reading the messages", self._trace.n_events, "events"):
             parts = self._columns_of((_SENT, _RECEIVED), are_one_sided=False)
         sent, received = map(self._side, parts)
@@ -469,7 +469,7 @@ class EventRing(Recording):
             yield piece.take(slice(i, i + N_AT_ONCE))
 
     def _ends(self) -> tuple[Side, Side]:
-        """For a call with several messages the table has only the sum of bytes and the last peer."""
+        """The sends and receives; of a call with several messages, only the bytes' sum and the last peer."""
         sent, received = (
             self._side(np.array([pattern.fullmatch(name) is not None for name in self.names]))
             for pattern in (_SENDS, _RECEIVES)
@@ -514,7 +514,7 @@ def tracks_of(begin_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def recording(job: Frames) -> Recording:
-    """The recorded calls of `job`: the last ones of ``--trace N``, else those of ``--trace all``.
+    """The recorded calls of `job`: the last calls if it ran with ``--trace N``, else all calls.
 
     Raises `DataError` if it has no trace, or the trace has ranks that the job does not have.
     """
