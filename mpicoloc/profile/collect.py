@@ -36,7 +36,7 @@ def abi_of(mpi_library: str) -> str:
 
 
 def shim_of(pid: int, mpi_library: str) -> str:
-    """The shim that a rank has loaded; once the rank has ended, the shim that fits its MPI library."""
+    """The shim that a rank has loaded. If the rank has ended, the shim for the rank's MPI library."""
     try:
         with open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
             loaded = _SHIM.search(file.read())
@@ -59,7 +59,7 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
 Lanes = Sequence[tuple[int, int, np.void]]
 """Rank, number and tables of each thread."""
 Pieces = Iterator[Mapping[str, Any]]
-"""Columns for the rows of one thread or rank; a scalar applies to all of these rows."""
+"""Columns for the rows of one thread or rank. A scalar is the value of all of these rows."""
 Called = Callable[[NDArray[Any]], NDArray[np.bytes_]]
 """Names of calls by their numbers."""
 
@@ -209,7 +209,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
     if node is None:
         return table("nodes")
     listed, counts = number_lists.format_cpus(cpus), node["counts"]
-    # Time that counting took from the job's threads: passes and samples, without pauses for patching.
+    # Time that the job's threads lost to counting: by passes and samples, but not by pauses for patching.
     counting_ns = float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"])
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
@@ -509,7 +509,7 @@ _ONE_SIDED = ("n_put", "put_bytes", "n_got", "got_bytes")
 def _peers(lanes: Lanes) -> Pieces:
     for rank, _, lane in lanes:
         rows = lane["peers"][np.flatnonzero(lane["peers"]["n"] | lane["peers"]["n_recv"])]
-        dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
+        dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has messages of several peers
         one_sided, size_class = np.divmod(rows["size_class"], contract.MC_ONE_SIDED)
         moved = _columns(rows, "n", "bytes", "n_recv", "recv_bytes")
         of_these = {name: own * one_sided for name, own in zip(_ONE_SIDED, moved.values(), strict=True)}

@@ -117,7 +117,7 @@ def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) ->
 
 
 def _warn_of_differences(jobs: Sequence[Frames]) -> None:
-    """Warn of runs of different programs or sizes, which are rarely compared on purpose."""
+    """Warn if runs differ in program or size, because such runs are rarely compared on purpose."""
     programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
     if len(programs) > 1:
         messages.note(f"these are runs of different programs: {', '.join(map(printable, programs))}")
@@ -148,7 +148,7 @@ def quantities(job: Frames) -> dict[str, _Value]:
 
 
 def columns(runs: Sequence[Mapping[str, _Value]], names: Sequence[str]) -> dict[str, list[_Value]]:
-    """The values of each quantity, run by run; 0 s for a function that a run never called."""
+    """The values of each quantity, run by run. If a run never called a function, its time there is 0 s."""
     return {name: [run.get(name, None if name in UNITS else 0.0) for run in runs] for name in names}
 
 

@@ -478,7 +478,7 @@ def longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list
 def _shares(
     found: CallRows, kind: NDArray[np.integer], n_kinds: int, blocks: Blocks, first_s: float, window_s: float
 ) -> NDArray[np.float64]:
-    """Fraction of each window that each block of ranks spent in each function: block x window x function."""
+    """Fraction of a window that a block of ranks spent in a function, with axes block, window, function."""
     n_lanes = len(blocks.first)
     start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
     start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)

@@ -30,7 +30,7 @@ def frame(array: Table) -> pd.DataFrame:
 
 
 def _texts(cells: NDArray[np.bytes_]) -> NDArray[np.object_]:
-    """Texts of a column; each distinct text is decoded once, because long tables have few of them."""
+    """Texts of a column. Each distinct text is decoded only once: a long table has few distinct texts."""
     row, found = pd.factorize(cells.astype(object))
     return np.array([*map(text, found), ""], dtype=object)[row]
 
@@ -185,7 +185,9 @@ class Frames:
 
     @property
     def network(self) -> pd.DataFrame:
-        """One row per level of the network, with the columns of NetworkLevel; empty without a topology."""
+        """One row per level of the network, with the fields of NetworkLevel as columns; empty without a
+        topology.
+        """
         found = self.profile.network
         rows = [] if found is None else [dataclasses.asdict(level) for level in found.levels]
         return pd.DataFrame(rows, columns=[field.name for field in dataclasses.fields(NetworkLevel)])
@@ -207,7 +209,7 @@ class Frames:
 
     @functools.cached_property
     def trace(self) -> Trace:
-        """Every call of a job that was run with ``--trace all``; calls are read from disk on demand.
+        """Every call of a job that was run with ``--trace all``. The calls are read from disk on demand.
 
         For a job on several nodes, all messages between nodes are read once, to correct the nodes' clocks.
 

@@ -49,7 +49,7 @@ from mpicoloc.profile import checkpoints
 
 
 def write_text(owner: h5py.HLObject, name: str, words: str) -> None:
-    """Add a new attribute to `owner`: text of fixed length, which every HDF5 reader supports."""
+    """Add a new text attribute to `owner`. Its length is fixed, because every HDF5 reader supports that."""
     value = np.array(words.encode() or b"\0", dtype=np.bytes_)
     attribute = h5py.h5a.create(owner.id, name.encode(), _type_of(value.itemsize), _scalar_space())
     attribute.write(value)
@@ -69,7 +69,7 @@ MAX_BYTES = 1 << 32
 """Largest total size of a file's tables, bytes: a compressed file of a few kilobytes can expand to any
 size."""
 _MAX_RATIO = 1100
-"""Slightly above gzip's best ratio, 1032: a table with a higher ratio has parts that were never written."""
+"""Slightly above gzip's best ratio, 1032. If a table has a higher ratio, parts of it were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
 # Gzip level 1: higher levels save 1 to 4 % of the size, but take 1.4 to 9 times as long, while the job waits.
 # Codecs of hdf5plugin are faster, but readers without that package could not read the file.
@@ -182,7 +182,7 @@ def _check_filters(dataset: h5py.Dataset, name: str) -> None:
 
 
 def n_bytes(file: h5py.File, name: str) -> int:
-    """Size in memory of table `name`, as stored; raises the errors of `read_rows`."""
+    """Size in memory of table `name` with its stored columns, bytes; raises the errors of `read_rows`."""
     dataset = _dataset(file, name)
     return int(dataset.size) * int(dataset.dtype.itemsize)
 
@@ -242,7 +242,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
-    """The value of an attribute, read through h5py's low-level API: the other API takes thrice as long."""
+    """The value of an attribute, read through h5py's low-level API: the other one takes thrice as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
         raise ValueError(f"attribute {attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)

@@ -41,7 +41,7 @@ def _when(unix_s: float) -> str:
 
 
 def _run_delay(job: Mapping[str, Any]) -> str:
-    """The fraction of its time for which a job had no processor, if its slowdown does not include that."""
+    """Fraction of its time for which a job had no processor, unless its slowdown includes this time."""
     names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s", "foreign_delay_low")
     frac = processor.notable_run_delay_frac(*(job[name] for name in names))
     return "" if frac is None else f"{frac:.0%}"
@@ -132,7 +132,7 @@ COLUMNS = {
 }
 """Columns, and the attribute path of each in a profile."""
 _VERSION = f"{SCHEMA_VERSION}.6"
-"""Version of the index's rows; an index of another version is rebuilt."""
+"""Version of the index's rows. An index with rows of another version is rebuilt."""
 _N_AT_ONCE = 500
 _DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)
 """Errors that a damaged index can raise."""

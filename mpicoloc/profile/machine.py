@@ -38,7 +38,7 @@ def node() -> dict[str, str | float]:
 
 
 def user(uid: int) -> str:
-    """Name of a user; the number if this node has no name for it."""
+    """Name of a user; the user's number if this node does not know the name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -129,7 +129,7 @@ def _end_ns(segment: np.void, node: np.void | None) -> int:
         return int(segment["t_finalize"])
     signs = [int(segment["t_last"]), int(segment["t_init"]), contract.latest_call_ns(segment)]
     if node is not None:
-        signs.append(int(node["t_last"]))  # a computing rank makes no calls, but the agent saw it later
+        signs.append(int(node["t_last"]))  # a rank that computes makes no calls, but the agent saw it later
     return max(signs)
 
 

@@ -169,7 +169,7 @@ def _joined(name: str, parts: Sequence[NodePart]) -> Table:
 
 
 def _for_all_or_none(shutters: Table) -> Table:
-    """Let a shutter count on all nodes or none: at the end of a job, a verdict may reach only some nodes."""
+    """Let a shutter count on all nodes or on none: when a job ends, a verdict may reach only some nodes."""
     common, result = shutters["common"], shutters.copy()
     for counts in (VERDICTS.index("valid"), VERDICTS.index("bubbled")):
         doubted = np.isin(common, common[(common > 0) & (shutters["verdict"] != counts)])

@@ -146,7 +146,7 @@ def read(path: str | os.PathLike[str]) -> Profile:
 
 
 def read_facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
-    """Profiles without their tables, parsed with the rights of user `uid` (`sandbox`), many at a time."""
+    """Profiles without their tables. Many files at a time are parsed with the rights of user `uid`."""
     for batch in _batches(paths):
         try:
             yield from _facts_of(batch, uid, memory_bytes)

@@ -37,7 +37,7 @@ class PartFile:
 
     @property
     def run(self) -> tuple[str, int]:
-        """Job id and number of ranks, which are the same on all nodes of a run."""
+        """Job id and number of ranks. Both are the same on all nodes of a run."""
         return self.part.facts["job_id"], self.part.facts["world_size"]
 
     @property
@@ -164,7 +164,7 @@ def is_whole(found: list[NodePart]) -> bool:
 def _beside(own: NodePart, own_path: str) -> list[NodePart]:
     files = [PartFile(own_path, own)]
     for path in checkpoints.files(own_path.rpartition("/")[0]):
-        # Take only own regular files: other users may be able to write into the folder.
+        # Take only regular files of this user, because other users may be able to write into the folder.
         with contextlib.suppress(OSError, MpicolocError):
             status = os.lstat(path)
             if path != own_path and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():

@@ -88,7 +88,7 @@ class Child:
         return not self._has_ended and self.waited_s >= WAIT_S
 
     def end(self) -> None:
-        """Kill the child, whatever its state: the answer's last byte shows whether it is complete."""
+        """Kill the child in any state: the last byte of its answer shows whether the answer is complete."""
         os.close(self._reader)
         end(self._pid)
 
@@ -187,7 +187,7 @@ def _work(
     rights: tuple[int, Iterable[BinaryIO]] | None,
     memory_bytes: int,
 ) -> NoReturn:
-    """In the child: answer through the pipe, and exit without running the parent's exit handlers."""
+    """Run in the child: answer through the pipe, and exit without running the parent's exit handlers."""
     try:
         try:
             confine(memory_bytes)

@@ -181,7 +181,7 @@ class ProfileHistory:
         return tuple(step.path for job in reversed(list(found)) for step in job)
 
     def _jobs_of(self, kind: Kind, *, is_measured: bool = False) -> Iterator[list[_ProfileRow]]:
-        """Ended jobs of a kind, latest first; with `is_measured`, only jobs with a measured slowdown."""
+        """Ended jobs of a kind, the latest first. With `is_measured`, only jobs with a measured slowdown."""
         user, name, n_ranks = kind
         return (
             job
@@ -205,7 +205,10 @@ class ProfileHistory:
         return self._jobs[name]
 
     def _kind_of_number(self, number: str, beside: Sequence[_ProfileRow]) -> Kind | None:
-        """Kind of the job with this number that overlapped `beside`; None if no job or several match."""
+        """Kind of the job with this number that ran at the same time as `beside`.
+
+        None if no job matches, or if jobs of several kinds match.
+        """
         begin_s, end_s = beside[0].start_unix_s, _end_s(beside)
         found = {
             (*name, production.peak_ranks(job))

@@ -187,7 +187,7 @@ class Sealed:
     code: str
 
     def reason(self, key: Key) -> str:
-        """The reason to doubt that the holder of `key` wrote the record; empty if there is none."""
+        """The reason to doubt that the holder of `key` wrote the record; empty if there is no doubt."""
         # Compare in constant time: the timing must not reveal how many bytes of a forged code are right.
         if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
             return ""
@@ -329,7 +329,7 @@ def is_note_of(start: Start, note: StepNote) -> bool:
     """Whether a note belongs to this start, not to an earlier start or another job of that number."""
     if start.fields.get("StateCompact") == "PD":
         return False
-    # A job that was not requeued has no earlier start, so clocks may differ.
+    # A job that was not requeued has no earlier start, so a difference between clocks can be tolerated.
     early_s = 1.0 if _restarts(start.fields) else SKEW_S
     return note.uid == start.uid and note.begun_unix_s >= start.submitted_unix_s - early_s
 
@@ -372,7 +372,7 @@ def parse_step(start: Start, step: str, text: str, user: str, ended_unix_s: floa
 
 
 def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
-    """Record of a step that Slurm has forgotten: the step's fields from its note, the job's from Slurm.
+    """Record of a step that Slurm has forgotten. The step's fields are from its note, the job's from Slurm.
 
     Raises `DataError` if Slurm's answer about the job is not understood.
     """
@@ -395,7 +395,7 @@ def _changed(row: Mapping[str, str], **values: object) -> dict[str, str]:
 def _make_record(
     start: Start, step: str, own: tuple[float, int, int] | None, user: str, ended_unix_s: float
 ) -> StepRecord:
-    """The record; `own` has start, nodes and CPUs of the step, or is None to take the job's."""
+    """The record. `own` has start, nodes and CPUs of the step; if it is None, the job's are taken."""
     row = start.fields
     try:
         job_start = float(row["StartTime"])

@@ -111,7 +111,7 @@ def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -
 
 
 def _within_limit(job: BatchJob, found: JobFeatures) -> JobFeatures:
-    """Cap the run time at the job's time limit, which profiles of longer runs may exceed."""
+    """Cap the run time at the job's time limit, because the profiles may be of longer runs."""
     return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(own_limit_s(job), MIN_REMAINING_S)))
 
 
@@ -317,7 +317,8 @@ def change_jobs(
                 extended.append(job)
         except UpdateRefused:
             for leader in extended:
-                # Slurm refuses to change a leader that has ended meanwhile, which needs no change.
+                # Slurm refuses to change a leader that has ended meanwhile, but such a leader needs no
+                # change.
                 with contextlib.suppress(UpdateRefused):
                     _update(leader.id, {"TimeLimit": _minutes(leader.limit_s)}, pauses_s)
             raise

@@ -77,14 +77,14 @@ class Events(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file of which only the list of blocks has been read."""
+    """A node's file; only its list of blocks has been read."""
 
     path: str
     job_id: str
     hostname: str
     n_ranks: int
     start_ns: int
-    """Wall-clock time at `t_init_ns`, which is by the node's own clock."""
+    """Wall-clock time at `t_init_ns`; `t_init_ns` is by the node's own clock."""
     t_init_ns: int
     names: tuple[str, ...]
     index: NDArray[np.void]
@@ -217,7 +217,7 @@ def _names(payload: bytes, crc: int) -> tuple[str, ...]:
 
 
 def _without_bad_end(file: Any, index: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
-    """Drop damaged blocks at the end: if a node dies, the last blocks may be in the file without content."""
+    """Drop damaged blocks at the end: if a node dies, the file may have its last blocks without content."""
     n_bad = 0
     while n_bad < len(index):
         row = index[len(index) - n_bad - 1]

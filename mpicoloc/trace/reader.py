@@ -122,7 +122,7 @@ def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
 
 
 def is_begin_of(file: TraceFile, profile: Profile) -> bool:
-    """Whether the file of rank 0 has the same start time as the profile; true for files without rank 0."""
+    """Whether the file starts at the profile's start time; true if the file is not that of rank 0."""
     start_s = profile.job.start_unix_s
     return first_rank(file) != 0 or start_s == 0 or abs(file.start_ns * 1e-9 - start_s) < 1e-3
 
@@ -201,7 +201,7 @@ class Trace:
 
     @property
     def n_events(self) -> int:
-        """Events in the files: calls, and messages of calls that had several."""
+        """Number of events in the files: calls, and messages of calls that had several messages."""
         return sum(int(file.index["n"].sum(dtype=np.uint64)) for file in self.files)
 
     def __len__(self) -> int:
@@ -262,7 +262,9 @@ class Trace:
     def pieces(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> Iterator[Arrays]:
-        """`frames` as plain arrays, each piece of one rank; `call` indexes `names`, `message` `MESSAGES`."""
+        """`frames` as arrays; each piece is of one rank. `call` indexes `names`; `message` indexes
+        `MESSAGES`.
+        """
         return self._calls(self._blocks(ranks, begin_s, end_s), begin_s, end_s)
 
     def messages(

@@ -32,7 +32,7 @@ def groups(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _words(column: Array) -> list[Array]:
-    """Texts as columns of 64-bit integers of the same order, which compare much faster."""
+    """Texts as columns of 64-bit integers. The integers have the same order and compare much faster."""
     if column.dtype.kind != "S":
         return [column]
     size = -(-max(column.dtype.itemsize, 1) // _WORD_BYTES) * _WORD_BYTES

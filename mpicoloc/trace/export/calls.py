@@ -111,13 +111,13 @@ class TimedRows:
 
 @dataclass(frozen=True)
 class Calls(TimedRows):
-    """Calls of one track in order of time; `call` is an index of names."""
+    """Calls of one track in order of time; `call` is an index into the names of functions."""
 
     call: Ints
 
 
 def bounded(numbers: Array) -> Ints:
-    """Untrusted numbers clipped so that sums of two do not overflow."""
+    """Untrusted numbers, clipped so that the sum of any two does not overflow."""
     return np.minimum(numbers, np.uint64(_LONGEST_NS)).astype(np.int64)
 
 
@@ -165,7 +165,7 @@ class Messages:
     def of(self, rank: int) -> tuple[Ints, Ints]:
         """Indices of the messages that a rank sent, and of those that it received."""
         sent, received = (
-            # Use the column's own type: with another, searchsorted would first copy the whole column.
+            # Use the column's own type: with another type, searchsorted would first copy the whole column.
             order[
                 slice(*np.searchsorted(side.rank, np.array([rank, rank + 1], side.rank.dtype), sorter=order))
             ]
@@ -357,7 +357,7 @@ class FullTrace(Recording):
             rank = int(piece["rank"][0])
             tracks |= {(rank, int(lane)) for lane in np.unique(piece["lane"])}
             used |= set(np.unique(piece["call"]).tolist())
-        # The files name all MPI functions; keep the used ones.
+        # The files name all MPI functions; keep only the functions that were called.
         self.names = [trace.names[i] for i in sorted(used)]
         self._number = np.full(len(trace.names), -1, np.int64)
         self._number[sorted(used)] = range(len(used))

@@ -78,7 +78,7 @@ def _write_tracks(recording: Recording, archive: Any) -> None:
 def _write_track(
     recording: Recording, key: tuple[int, int], writer: Any, names: tuple[list[Any], Any, Any]
 ) -> None:
-    """Write each call as a region, with its messages: sent at its begin, received at its end."""
+    """Write each call as a region. Its messages are sent at its begin and received at its end."""
     regions, attribute, world = names
     ends = _ends(recording.messages, *key)
     for piece in recording.calls(*key):

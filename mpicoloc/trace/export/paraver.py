@@ -179,7 +179,7 @@ def write_recording(recording: Recording, out: str) -> Sequence[str]:
 
 
 def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Functions) -> Iterator[str]:
-    """States and events of a track: running between calls, and each call."""
+    """States and events of a track: the state of each call, and running between the calls."""
     last_ns = 0
     for piece in recording.calls(*key):
         for begin_ns, end_ns, n_bytes, peer, call in piece.rows():
