@@ -48,7 +48,7 @@ MAX_CONTENT_BYTES = 1 << 32
 
 
 class _Walk:
-    """A walk through one file: the function that takes the pieces, and the amounts so far."""
+    """A walk through one file: the function that takes the pieces, and the amounts that it has got so far."""
 
     def __init__(self, to: Feed, left_out: Left) -> None:
         self.to = to
@@ -68,7 +68,7 @@ class _Walk:
 
     def cell(self, cell: Any) -> None:
         content = cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogateescape")
-        # Count per cell, because many cells can share one text of the file.
+        # Count the bytes of each cell, because many cells can share one text of the file.
         self.count_bytes(len(content))
         self.piece(content)
 
@@ -509,7 +509,7 @@ def signed(
 
 
 def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list[bytes]:
-    """Compute the digest to sign, in a child process; check that readers can unpack the profile."""
+    """Compute the digest to sign in a child process, and check there that readers can unpack the profile."""
     with hdf5.opened(path, content, is_changed=True) as file:
         _begin(file, named, signed_unix_s)
         # Compute the digest first, because this refuses content that is too large to read.
@@ -543,7 +543,7 @@ def verify(taken: Snapshot, key: Key) -> Verdict:
     if found.algorithm != ALGORITHM:
         return Verdict(False, f"signed by {found.algorithm!r}, which is not {ALGORITHM}", found)
     code = _code(taken.sealed, key)
-    # Compared in constant time: otherwise a caller could find the code byte by byte.
+    # Compare in constant time: otherwise, a caller could find out the code byte by byte.
     if hmac.compare_digest(code.encode(), found.code.encode("utf-8", "replace")):
         return Verdict(True, "", found)
     if found.key_id != key_id(key):

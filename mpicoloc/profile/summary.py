@@ -1,4 +1,4 @@
-"""The output of ``mpicoloc show --json``: fixed keys with values of a profile, for other programs."""
+"""The output of ``mpicoloc show --json`` for other programs: fixed keys with the values of a profile."""
 
 from __future__ import annotations
 

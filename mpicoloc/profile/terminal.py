@@ -211,7 +211,7 @@ def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
 
 
 def result(profile: Profile) -> Iterable[tuple[str, str]]:
-    """Rows of name and text on interference and price; a row without a name continues the one before."""
+    """Rows of name and text on interference and price. A row without a name continues the previous row."""
     found, price = profile.interference, profile.price
     why_none = f"not measured: {found.reason or 'reason unknown'}"
     yield "slowdown", why_none if found.slowdown is None else estimate(found.slowdown)

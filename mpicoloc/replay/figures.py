@@ -112,7 +112,7 @@ def contention(found: Experiment) -> Figure:
 
 
 def _components(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
-    """The stacked parts of each job's bar; a negative T_inter counts as 0, because a bar cannot show it."""
+    """The stacked parts of each job's bar. A negative T_inter counts as 0, because a bar cannot show it."""
     times = found.times
     inter = np.array([max(job.inter_s, 0.0) for job in times])
     alone = np.array([job.alone_s for job in times])
@@ -187,7 +187,7 @@ def _busiest(used: Array) -> tuple[Array, Array]:
 
 
 def ranks(found: Experiment) -> Figure:
-    """The call that each rank is in, over time; white: the rank computes, or has ended."""
+    """The call that each rank is in, over time. White means that the rank computes, or has ended."""
     n_windows = N_WINDOWS
     window_s = max(found.sharing.end_s / n_windows, 1e-12)
     parts, first_rank = [], 0

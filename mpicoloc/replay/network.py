@@ -335,7 +335,7 @@ def of_fabric(
     hardware: Hardware | None = None,
     failed: Collection[Link] = (),
 ) -> SimulatedNetwork:
-    """The network of a fabric; each link of the topology becomes two, up and down.
+    """The network of a fabric. Each link of the topology becomes two directed links, up and down.
 
     Directed links are numbered level by level, beginning at the hosts. In each level, all links up come
     first, in the order of `core.network`, followed by all links down.

@@ -163,7 +163,7 @@ def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> No
 
 
 def _pattern(args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> Source:
-    """The pattern as a source of programs, which do not depend on hosts."""
+    """The pattern as a source of programs. The programs do not depend on hosts."""
 
     def hostnames() -> list[str]:
         raise UsageError("--placement run needs a profile, which names the hosts where its job ran")
@@ -228,7 +228,7 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
 
 
 def _stretches(args: argparse.Namespace, n_jobs: int) -> list[tuple[int, float]]:
-    """For each job, the number of slowed hosts and the factor; [] without `--stretch`."""
+    """For each job, the number of slowed hosts and the factor; an empty list without `--stretch`."""
     given = args.stretch or []
     if len(given) not in (0, 1, n_jobs):
         raise UsageError(

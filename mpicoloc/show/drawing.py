@@ -207,7 +207,7 @@ def _bars(panel: Axes, part: Bars) -> None:
         heights = [row[i] or 0.0 for row in part.values]
         panel.bar(x, heights, width * 0.92, label=name, edgecolor=PAPER, linewidth=0, **colour(i))
         for at, row in zip(x, part.values, strict=True):
-            if not row[i]:  # label a bar without height, which would look like a missing one
+            if not row[i]:  # without a label, a bar of height 0 would look like a missing one
                 word = "?" if row[i] is None else "0"
                 panel.annotate(word, (at, low), (0, 2), textcoords="offset points", ha="center", fontsize=8)
 
@@ -288,7 +288,7 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
 def histogram(
     picture: Picture, labels: Sequence[str], panels: Sequence[tuple[str, str, Sequence[float]]]
 ) -> None:
-    """A bar for each label; one panel for each tuple of title, unit and values."""
+    """A bar for each label, in one panel for each tuple of title, unit and values."""
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True))
     for panel, (title, unit, numbers) in zip(axes, panels, strict=True):
         values = np.asarray(numbers, float)
@@ -338,7 +338,7 @@ LEAST_SEEN = 0.005
 MANY_POINTS = 32
 """Largest number of ranks whose intervals are drawn as bars; with more ranks, the intervals become a band."""
 MIN_RATIO = 2.0
-"""Minimum ratio between the ends of a colour scale, so that almost equal values look alike."""
+"""Minimum ratio between the ends of a colour scale. It makes almost equal values look alike."""
 
 
 def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
@@ -486,7 +486,7 @@ def _edges(first: Any) -> Any:
 
 
 def _corners(edges: Any) -> Any:
-    """The x coordinates of a staircase of values, each repeated; matplotlib's own steps are much slower."""
+    """The x coordinates of a staircase of values: inner edges twice. Matplotlib's steps are much slower."""
     return np.repeat(edges, 2)[1:-1]
 
 

@@ -80,7 +80,7 @@ class Bars:
 
 
 def plot(kind: str, *data: Any, **how: Any) -> Callable[[Picture], None]:
-    """A function that draws by `show.drawing`'s function `kind`; matplotlib is imported when it runs."""
+    """A function that draws with the function `kind` of `show.drawing`; only its call imports matplotlib."""
 
     def draw(picture: Picture) -> None:
         from mpicoloc.show import drawing
@@ -100,7 +100,7 @@ def csv_text(figure: Figure) -> str:
 
 
 def formats_of(text: str | None) -> tuple[str, ...]:
-    """The formats in a flag's value; all formats if it was not given.
+    """The formats in a flag's value; all formats if the flag was not given.
 
     Raises `UsageError` if one is unknown.
     """

@@ -263,7 +263,7 @@ def _can_have_more(row: Mapping[str, Any], n_nodes: int) -> bool:
 
 
 def _memory_bytes(row: Mapping[str, Any], n_nodes: int) -> float:
-    """Memory that a job requests on each node, bytes; infinite if it requests none, because it gets all."""
+    """Memory that a job requests on each node, bytes. If it requests none, infinite: it gets all memory."""
     n_cpus = math.ceil(_number(row["cpus"]) / max(n_nodes, 1))
     asked_mib = max(_number(row["memory_per_node"]), _number(row["memory_per_cpu"]) * n_cpus)
     return asked_mib * 2**20 or math.inf

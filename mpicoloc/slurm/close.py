@@ -38,7 +38,7 @@ MAX_FILE_BYTES = 256 << 20
 MEMORY_BYTES = 3 << 29
 """Memory limit of a process that parses a profile, bytes: no job's limits apply to an epilog."""
 KEEPER_S = 10.0
-"""Longest wait for the keepers, which write the profile of a killed job, s."""
+"""Longest wait for the keepers of a killed job to write its profile, s."""
 _NAP_S = 0.1
 PRICES = ".mpicoloc-prices-"
 """Prefix of the cache files that `price_so_far` keeps in the spool while a job runs."""
@@ -198,7 +198,7 @@ def read_signed(paths: Sequence[str], start: Start) -> list[Profile]:
 
 
 def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
-    """Wait for the keepers of a killed job, which write its profile. Returns whether they have ended."""
+    """Wait for the keepers of a killed job to write its profile. Returns whether the keepers have ended."""
     deadline_s = time.monotonic() + limit_s
     with _as_user(start.uid):
         files = leftovers.files(folder)
@@ -296,7 +296,7 @@ def remove_cache(spool: str, start: Start) -> None:
 
 
 def _version(path: str) -> str:
-    """Name, size and time of a profile, which change when the site replaces the file."""
+    """Name, size and time of a profile. Size or time changes when the site replaces the file."""
     try:
         status = os.stat(path)
     except OSError:

@@ -186,7 +186,7 @@ class ChargedJob:
     load: CpuTimeline = field(default_factory=CpuTimeline)
 
     def add_charge(self, record: StepRecord, cpu_s: float | None) -> None:
-        """Add the charge of a step; `cpu_s` None: it was charged by hand for all its CPU seconds."""
+        """Add the charge of a step; if `cpu_s` is None, all its CPU seconds were charged by hand."""
         if record.is_script or record.step in self.paid_cpu_s:
             return
         self.paid_cpu_s[record.step] = record.cpu_s if cpu_s is None else cpu_s

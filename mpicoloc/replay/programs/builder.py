@@ -362,7 +362,7 @@ def _names() -> set[str]:
 
 
 def algorithms(name: str) -> dict[str, Any]:
-    """Algorithms of a collective by their names: MPICH's, and Open MPI's as ``openmpi-N``."""
+    """Algorithms of a collective by name: MPICH's algorithms, and those of Open MPI as ``openmpi-N``."""
     of_mpich = {
         words.split(" ", 1)[1].replace(", ", "-"): algorithm
         for words, algorithm in mpich.ALGORITHMS.items()

@@ -107,7 +107,7 @@ def exchange(builder: ProgramBuilder, n_ranks: int, n_bytes: int, comm: int = 0)
 
 
 def _exchange(builder: ProgramBuilder, offset: int, step: int, n_bytes: int, comm: int = 0) -> None:
-    """Receive from one side while sending to the other; request slots 0 and 1 must be free."""
+    """Receive from the rank on one side while sending to the other; request slots 0 and 1 must be free."""
     ends = ((Operation.IRECV, -offset, -step, 0), (Operation.ISEND, offset, step, 1))
     for kind, peer, per_turn, request in ends:
         fields = shift_fields(peer, per_turn)

@@ -30,7 +30,7 @@ from mpicoloc.trace.export.calls import is_communication
 LEAST_DELAY_FRAC = 0.02
 """A rank counts as never interrupted if it lacked a processor for a smaller fraction of its time."""
 TURN_NS = 2_000_000
-"""Typical time slice: Linux runs a process for about 1 to 4 ms while others wait."""
+"""Typical time slice: Linux runs a process for about 1 to 4 ms while other processes wait."""
 
 
 def running_frac(cpu_s: float, run_delay_s: float) -> float:
@@ -155,7 +155,7 @@ class Part:
     def collectives(
         self, all_of_them: Sequence[PlacedCollective], calls: Sequence[RankCalls]
     ) -> list[PlacedCollective]:
-        """The collectives that all members call in the part; `calls` are those of the whole run."""
+        """The collectives that all members call in the part; `calls` are the calls of the whole run."""
         first = np.array([np.searchsorted(own.begin_ns, self.begin_ns) for own in calls])
         return [
             replace(one, i_call=one.i_call - first[one.members])
@@ -315,7 +315,7 @@ def add_messages(
 def _add_receives(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
 ) -> Array:
-    """Add receives; returns the time at which each was posted in the recorded run."""
+    """Add receives. Returns the time at which each receive was posted in the recorded run."""
     posted_ns = np.zeros(len(messages.src), np.int64)
     sent_rows = dict(_rows_of(messages.src, np.argsort(messages.src, kind="stable")))
     order = np.lexsort((messages.take_ns, messages.dst))
@@ -368,7 +368,7 @@ def add_one_sided(
         for kind, own, other in zip(kinds, (origin, target), (target, origin), strict=True):
             key = ("one-sided", row, own)
             at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
-            # The row is the tag, because many transfers can be in flight at once.
+            # Each transfer has its row as tag, because many transfers can be in flight at once.
             deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
             k = max(np.searchsorted(windows[own], at, "right"), np.searchsorted(ends[own], at_ns))
             later = windows[own][k] if k < len(windows[own]) else len(calls[own])

@@ -189,7 +189,7 @@ class _Writer:
             "sendrecv": self._sendrecv,
             "wait": self._wait,
             "waitall": lambda action: self._wait_all(),
-            "test": lambda action: None,  # the trace lacks the result of the test; a wait follows
+            "test": lambda action: None,  # the trace lacks the test's result, but a wait follows
         }
 
     def build(self) -> Program:

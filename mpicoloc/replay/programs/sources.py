@@ -111,7 +111,7 @@ def read(path: str, choices: Choices) -> Source:
 
 
 def _anchor(path: str) -> str:
-    """The main file of a trace in a folder; a path that is not a folder is returned as it is."""
+    """The main file of a trace in a folder. A path that is not a folder is returned unchanged."""
     if not os.path.isdir(path):
         return path
     inside = (os.path.join(path, name) for name in (_OTF2, _LIST))

@@ -75,7 +75,7 @@ Rows = tuple[tuple[int, int], ...]
 def favouring_weights(
     demands: Demands, lane_of_job: Sequence[int], n_lanes: int, max_weight: int = MAX_WEIGHT
 ) -> tuple[int, ...]:
-    """Packets that each lane may send per turn: the less its jobs communicate, the more.
+    """Packets that each lane may send per turn. The less the lane's jobs communicate, the more it may send.
 
     Result: the largest demand of any lane over the lane's own demand, rounded to a power of two up to
     `max_weight`.
@@ -167,7 +167,7 @@ def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int)
 
 
 def _improve(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> None:
-    """Move a job to another lane or swap two jobs, whichever gains most, until no step gains."""
+    """Move a job to another lane or swap two jobs, whichever gains most; repeat until no step gains."""
     jobs = np.arange(len(lanes))
     while True:
         costs = _costs(meeting, lanes, n_lanes)
@@ -370,7 +370,7 @@ VARIABLES = {
     "OMPI_MCA_btl_openib_ib_service_level": "Open MPI up to 4, without UCX",
     "MV2_DEFAULT_SERVICE_LEVEL": "MVAPICH2",
 }
-"""Environment variables that set the service level; a library ignores the variables of others."""
+"""Environment variables that set the service level. An MPI library ignores those of other libraries."""
 
 
 def job_environment(level: int) -> dict[str, str]:
@@ -466,7 +466,8 @@ def _make_folder(path: str) -> None:
 
 
 def level_files(jobs: Sequence[Job], levels: Sequence[int]) -> dict[str, str]:
-    """Variables of jobs, NAME=VALUE, by the path where the Slurm plugin looks them up: user/name of the job.
+    """The variables (NAME=VALUE) of each job, by the path where the Slurm plugin looks them up: user/job
+    name.
 
     Raises `DataError` if a job has no name that identifies later runs, or runs with the same name have
     different levels.

@@ -133,7 +133,7 @@ class SearchResult:
 
     @property
     def reference(self) -> Tried:
-        """The trial that others are compared with: equal weights of one packet, without priorities."""
+        """The trial with which other trials are compared: equal weights of one packet, without priorities."""
         return next(
             tried
             for tried in self.tried
@@ -305,7 +305,7 @@ class Replays:
 
 
 def simulated_sharing_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
-    """Time of each job when all run under the policy: T_sharing; for a single job, T_alone."""
+    """T_sharing of each job: its time if all jobs run under the policy. For a single job, this is T_alone."""
     simulated_jobs = [
         replace(job, service_level=lane).simulated()
         for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True)
