@@ -25,13 +25,14 @@ from mpicoloc.profile.collect import collect
 from mpicoloc.profile.merge import merge
 
 _LOCKED_WITHIN_S = 5.0
-"""Longest wait for a folder's lock: any reader of the folder can hold it, and MPI_Finalize waits for it."""
+"""Longest wait for a folder's lock, s. Anyone who can read the folder can hold the lock, and MPI_Finalize
+waits meanwhile."""
 _CLOCKS_APART_S = 60.0
 """Largest assumed difference between the clocks of a file server and a node."""
 
 
 def write(found: Sequence[NodePart], partial: bool = False) -> tuple[str, str]:
-    """Write the profile of a job; returns its path, and the reason if that is not the path that the job set.
+    """Write the profile of a job. Returns its path and, if this is not the path that the job set, the reason.
 
     Raises `EnvironmentFault` if it cannot be written anywhere.
     """
@@ -63,7 +64,7 @@ def _write(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
 
 
 def _names(wanted: str, job: Job) -> Iterator[str]:
-    """Names to try for the profile; all have the job's id if the name of its trace has it (`csrc/trace`)."""
+    """Names to try for the profile; if the trace's name has the job's id (`csrc/trace`), all have it."""
     stem = f"{wanted.removesuffix('.h5')}-{os.path.basename(job.id)}"
     if not _has_trace(f"{stem}.trace", job):
         yield wanted
@@ -78,7 +79,7 @@ def _has_trace(folder: str, job: Job) -> bool:
 
 
 def _is_taken(path: str, job: Job) -> bool:
-    """Whether `path` has the profile of another job that ran at the same time, which must be kept."""
+    """Whether the profile at `path` must be kept, because it is of another job that ran at the same time."""
     try:
         if os.stat(path).st_mtime < job.start_unix_s - _CLOCKS_APART_S:
             return False
@@ -94,7 +95,7 @@ def _is_taken(path: str, job: Job) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a folder, if its file system has locks and the lock is free within the time limit."""
+    """Hold the lock of a folder; go on without it if the folder has no lock, or it is not free in time."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # the write itself will fail, with an error that names the remedy
@@ -129,7 +130,11 @@ def _unsigned(profile: Profile, error: MpicolocError) -> Profile:
 
 
 def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
-    """The profile, with a note if its key cannot be used, and the function that signs the file."""
+    """The profile, and the function that signs its file.
+
+    If no key is set, or the key cannot be used, the function is None; in the latter case, the profile has a
+    note.
+    """
     path = config.get("sign_key_file")
     if path is None:
         return profile, None
@@ -143,7 +148,10 @@ def _signing(profile: Profile) -> tuple[Profile, hdf5.Finish | None]:
 
 
 def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) -> str:
-    """Write to the folder for temporary files, under a random name if another user's file has the name."""
+    """Write the profile to the folder for temporary files.
+
+    If another user's file there has the profile's name, the profile gets a random name.
+    """
     import tempfile
 
     folder, name = tempfile.gettempdir(), os.path.basename(wanted) or "mpicoloc.h5"
@@ -154,7 +162,7 @@ def _write_elsewhere(profile: Profile, wanted: str, sign: hdf5.Finish | None) ->
 
 
 def _write_own(key: str, partial: bool) -> str:
-    """Write the profile, or leave that to another node; returns the problem, or an empty text."""
+    """Write the profile, unless another node writes it. Returns the problem, or an empty text."""
     own = collect(key)
     if own.facts["n_nodes"] == 1:
         return write([own], partial)[1]
@@ -168,7 +176,9 @@ def _write_own(key: str, partial: bool) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Entry point of the command; returns its exit code, which tells the keeper whether it succeeded."""
+    """Entry point of the command; returns the exit code, which tells the keeper whether the command
+    succeeded.
+    """
     key, *options = sys.argv[1:] if arguments is None else arguments
     try:
         trouble = _write_own(key, "--partial" in options)

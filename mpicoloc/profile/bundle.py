@@ -1,4 +1,4 @@
-"""Pack profiles, and nodes' parts of a job, into bytes for other processes or disk: JSON, then table rows.
+"""Pack a profile, or a node's part of a job, into bytes for another process or the disk: JSON, then rows.
 
 Unpacking is safe for data from an untrusted source: no part of the data is executed, and the result is not
 larger than the input.
@@ -50,7 +50,7 @@ def unpack(content: memoryview) -> tuple[Mapping[str, Any], dict[str, Table]]:
     """Unpack the arguments of `pack`; the tables are views of `content`.
 
     Raises `ValueError`, `TypeError`, `LookupError`, `ArithmeticError`, `RecursionError` if `content` is not a
-    bundle, or is one of a version with other columns.
+    bundle, or is a bundle of a version of mpicoloc that has other columns.
     """
     start = _SIZE_BYTES + int.from_bytes(content[:_SIZE_BYTES], "little")
     head = json.loads(bytes(content[_SIZE_BYTES:start]))
@@ -96,8 +96,9 @@ _MAX_NUMBER = 1 << 40
 class NodePart:
     """One node's part of a job. `facts` is plain JSON data, so that a part can be sent without pickle.
 
-    In `tables`, node rows are numbered from 0 (this node), and module rows within the part. In the facts,
-    `until_unix_s` is the time of a checkpoint after which the job went on, or 0 for the final part.
+    In `tables`, this node is row 0 of the nodes, and the rows of modules are numbered within the part. For a
+    checkpoint after which the job went on, the fact `until_unix_s` is the time of that checkpoint. For the
+    final part, it is 0.
     """
 
     tables: Mapping[str, Table]

@@ -1,7 +1,7 @@
 """Checkpoints of a running job: one file per node, `<profile without .h5>.parts/<first rank>.part`.
 
-A file is a line of text that identifies its format, then a bundle (`profile.bundle`) compressed by zlib,
-whose checksum detects truncated files.
+A file consists of a line of text that identifies its format, and a bundle (`profile.bundle`) compressed by
+zlib. The checksum of zlib reveals a truncated file.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from mpicoloc.profile.collect import CHECKPOINT_TROUBLE, collect
 
 MAGIC = b"mpicoloc part of a profile, version 1\n"
 MAX_BYTES = 1 << 32
-"""Largest size of a part in memory, bytes; the same as for a profile."""
+"""Largest size of a part in memory, bytes. A profile has the same limit."""
 _NAME = re.compile(r"(\d+)\.part")
 _LEVEL = 1
 _NEVER_BEGAN = "the job ended normally, or died before its first checkpoint (see --checkpoint-s)"
 
 
 def folder_of(profile: str) -> str:
-    """Folder of a profile's parts, which exists until the profile is written; the keeper finds it by name."""
+    """Folder of a profile's parts. It exists until the profile is written; the keeper finds it by name."""
     return profile.removesuffix(".h5") + ".parts"
 
 
@@ -61,7 +61,7 @@ def files(place: str) -> list[str]:
 
 
 def remedy(profile: str) -> str:
-    """The remedy for a missing profile, if its job has left parts; otherwise an empty text."""
+    """The remedy for a missing profile if its job has left parts; an empty text if the job has left none."""
     with contextlib.suppress(DataError, EnvironmentFault):
         files(profile)
         return f"its job has left checkpoints: `mpicoloc recover {profile}` makes a partial profile of them"
@@ -102,7 +102,7 @@ def write(profile: str, first_rank: int, pieces: Iterable[bytes | memoryview]) -
 
 
 def remove(profile: str) -> None:
-    """Remove the parts of a complete profile, as far as possible."""
+    """Remove the parts of a complete profile. Parts that cannot be removed stay."""
     with contextlib.suppress(DataError, EnvironmentFault, OSError):
         for path in files(folder_of(profile)):
             os.unlink(path)
@@ -181,11 +181,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     trouble = contract.shm_path(key, CHECKPOINT_TROUBLE)
     try:
         now_s = time.time()
-        # No events while the job runs: they can be as large as all else, and each checkpoint would write all
-        # of them again.
+        # While the job runs, its events are left out: they can be as large as everything else together, and
+        # each checkpoint would write all of them again.
         save(collect(key, has_events=is_last), 0.0 if is_last else now_s)
     except (MpicolocError, OSError) as error:
-        # Of an OSError, take its file and text, without the number.
+        # Of an OSError, report the file and the text, but not the error number.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))
         # Nobody reads this process's output: the reason goes to a file, and from there into the profile.
         with (

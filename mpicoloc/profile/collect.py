@@ -28,7 +28,7 @@ _SHIM = re.compile(r"(/\S*/libmpicoloc-\w+\.so)$", re.MULTILINE)
 
 
 def abi_of(mpi_library: str) -> str:
-    """The shim's ABI by the segment's library text: MPICH's unless the text names another (csrc/guest/)."""
+    """ABI of a rank's shim: MPICH's ABI, unless the segment's library text names another (csrc/guest/)."""
     if mpi_library.endswith("standard ABI"):
         return "abi"
     release = re.match(r"open mpi v?(\d*)", mpi_library.lower())
@@ -36,7 +36,7 @@ def abi_of(mpi_library: str) -> str:
 
 
 def shim_of(pid: int, mpi_library: str) -> str:
-    """The shim that a rank has loaded; once the rank has ended, the shim that fits its MPI library."""
+    """The shim that a rank has loaded. If the rank has ended, the shim for the rank's MPI library."""
     try:
         with open(f"/proc/{pid}/maps", errors="surrogateescape") as file:
             loaded = _SHIM.search(file.read())
@@ -59,7 +59,7 @@ def call_names(shim: str, notes: list[str]) -> dict[int, str]:
 Lanes = Sequence[tuple[int, int, np.void]]
 """Rank, number and tables of each thread."""
 Pieces = Iterator[Mapping[str, Any]]
-"""Columns for the rows of one thread or rank; a scalar applies to all of these rows."""
+"""Columns for the rows of one thread or rank. A scalar is the value of all of these rows."""
 Called = Callable[[NDArray[Any]], NDArray[np.bytes_]]
 """Names of calls by their numbers."""
 
@@ -88,7 +88,7 @@ def _columns(rows: Table, *names: str) -> dict[str, NDArray[Any]]:
 
 @_table("collectives")
 def collectives(lanes: Lanes, called: Called) -> Pieces:
-    """Collectives with a row of their own; a counter of the rank counts the others."""
+    """Collectives that have a row of their own; a counter of the rank counts the other collectives."""
     names = ("group", "to_group", "root", "own_rank", "size_class", "item_bytes", "n", "bytes", "own_bytes")
     for rank, _, lane in lanes:
         rows = lane["collectives"][1:]
@@ -119,12 +119,12 @@ def _group_runs(segments: Sequence[np.void]) -> Pieces:
 
 
 def groups(segments: Sequence[np.void]) -> Table:
-    """Runs of ranks of each recorded group, in the order of its members."""
+    """Each recorded group as runs of ranks, in the order of the group's members."""
     return _once(_group_runs(segments))
 
 
 def _once(runs: Table) -> Table:
-    """Drop groups recorded twice: a group's first rank records it, but two of its threads can do so."""
+    """Drop the second record of a group: two threads of the group's first rank may each record it."""
     kept = np.ones(len(runs), dtype=bool)
     # `return_index`: without it NumPy would import numpy.ma, which adds 10 ms to the end of every job.
     for group in np.unique(runs["group"], return_index=True)[0]:
@@ -153,7 +153,7 @@ def _places(counts: np.void) -> tuple[list[list[int]], Table]:
     rows_of_sets = []
     for places_of_set in counts["sets"][: int(counts["n_sets"])]:
         found = places_of_set["places"][: int(places_of_set["n"])]
-        # Step and register are part of the key: a jump counts passes one by one, a register in steps.
+        # Step and register are part of the key: a jump counts each pass, while a register counts in steps.
         facts = ("i_path", "offset", "n_bytes", "step", "reg")
         keys = [tuple(int(place[fact]) for fact in facts) for place in found]
         rows_of_sets.append([known.setdefault(key, len(known)) for key in keys])
@@ -192,7 +192,7 @@ _MAX_LIST_BYTES = dtype("nodes")["cpus"].itemsize
 
 
 def foreign_jobs(node: np.void) -> list[str]:
-    """A note on jobs of other versions that run on this node as the job ends."""
+    """A note on jobs with other versions of mpicoloc that run on this node when this job ends."""
     if node["meter"] == contract.MC_METER_NONE or not contract.n_foreign():
         return []
     return [
@@ -202,11 +202,14 @@ def foreign_jobs(node: np.void) -> list[str]:
 
 
 def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
-    """One row, or none without a node agent: an empty row would mean that the job had no co-runners."""
+    """One row for this node; no row if there was no node agent.
+
+    An empty row would mean that the job had no co-runners.
+    """
     if node is None:
         return table("nodes")
     listed, counts = number_lists.format_cpus(cpus), node["counts"]
-    # Time that counting took from the job's threads: passes and samples, without pauses for patching.
+    # Time that the job's threads lost to counting: by passes and samples, but not by pauses for patching.
     counting_ns = float(counts["n_passes"] * counts["pass_ns"] + counts["sampled_ns"])
     columns: dict[str, list[Any]] = {
         "hostname": [hostname],
@@ -224,7 +227,7 @@ def nodes(hostname: str, node: np.void | None, cpus: Iterable[int]) -> Table:
         "n_taken": [int(node["n_shutters"])],
         **_clock(node["common"]),
         **{name: [value] for name, value in machine.node().items()},
-        # A truncated list would name other processors.
+        # A truncated list could name the wrong processors.
         "cpus": [listed if len(listed) <= _MAX_LIST_BYTES else ""],
         "bubble_reason": [contract.text(node["bubble_reason"])],
     }
@@ -246,7 +249,7 @@ _AS_THEY_ARE = (
     "busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level", "probe_slowdown",
     "present", "spared",
 )  # fmt: skip
-"""Columns of a shutter with the same name in shared memory."""
+"""Columns of the table of shutters that have the same name in shared memory."""
 
 
 def shutters(node: np.void | None) -> Table:
@@ -305,7 +308,7 @@ def corunners(node: np.void | None) -> Table:
 
 _BATCH_NAMES = ("SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME")
 CHECKPOINT_TROUBLE = "checkpoint"
-"""The job's shared-memory file with the reason why the last checkpoint failed."""
+"""Name of the job's file in shared memory that says why the last checkpoint failed."""
 _MAX_REASON_BYTES = 200
 _MODES = {contract.MC_MODE_PRELOAD: "preload", contract.MC_MODE_WRAP: "wrap"}
 
@@ -315,7 +318,7 @@ class _Rank:
     segment: np.void
     events: np.ndarray[Any, Any]
     modules: dict[int, int]
-    """Row in the part's module table, by module number of the segment."""
+    """Maps a module's number in the segment to its row in the part's table of modules."""
 
     @property
     def rank(self) -> int:
@@ -396,7 +399,7 @@ def _trouble(key: str) -> Iterator[str]:
 
 
 def _build_id(module: str) -> str:
-    """Build ID of a module, read while the job's file is still there, to detect a later replacement."""
+    """Build ID of a module. It is read while the job's file is there, to reveal a later replacement."""
     try:
         return elf.build_id(module) if module.startswith("/") else ""
     except (OSError, UsageError):
@@ -463,7 +466,7 @@ def _cpus(ranks: Sequence[_Rank]) -> list[int]:
 
 
 def _threads_per_rank() -> int:
-    """Cores per rank: from the batch system, else the number of OpenMP threads, else 1."""
+    """Cores per rank. If the batch system does not tell, the number of OpenMP threads; without that, 1."""
     for name in ("SLURM_CPUS_PER_TASK", "OMP_NUM_THREADS"):
         text = os.environ.get(name, "").split(",")[0]
         if text.isdigit() and int(text) > 0:
@@ -506,7 +509,7 @@ _ONE_SIDED = ("n_put", "put_bytes", "n_got", "got_bytes")
 def _peers(lanes: Lanes) -> Pieces:
     for rank, _, lane in lanes:
         rows = lane["peers"][np.flatnonzero(lane["peers"]["n"] | lane["peers"]["n_recv"])]
-        dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has mixed peers
+        dst = np.where(rows["key"] == 0, -1, rows["peer"])  # the overflow row has messages of several peers
         one_sided, size_class = np.divmod(rows["size_class"], contract.MC_ONE_SIDED)
         moved = _columns(rows, "n", "bytes", "n_recv", "recv_bytes")
         of_these = {name: own * one_sided for name, own in zip(_ONE_SIDED, moved.values(), strict=True)}
@@ -530,7 +533,7 @@ def _cycles(lanes: Lanes) -> Pieces:
 
 
 def _cut(phase: int, keys: Table, i_row: NDArray[np.intp], group: NDArray[np.intp]) -> dict[str, Any]:
-    """The known part of cycles that shutters cut; for the co-run phase, only in the first group of a row."""
+    """The measured part of cycles that shutters cut; for the co-run phase, in the first group of each row."""
     if phase == contract.MC_PHASE_SOLO:
         return _columns(keys["solo"][np.arange(len(keys)), group], "cut_ns", "done_ns")
     if phase == contract.MC_PHASE_CORUN:
@@ -550,7 +553,7 @@ def _regions(lanes: Lanes) -> Pieces:
 
 @_table("counters")
 def _counters(ranks: Sequence[_Rank]) -> Pieces:
-    """Event counts, scaled up where more events than hardware counters took turns on the counters."""
+    """Event counts, scaled up if there were too few hardware counters, so that events took turns."""
     for rank in ranks:
         rows = rank.segment["pmu"]
         rows = rows[rows["name"] != b""]

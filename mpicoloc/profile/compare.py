@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _groups(args: argparse.Namespace) -> dict[str, Sequence[str]]:
-    """Name and files of each group of runs; the first group is the one to compare with."""
+    """Name and files of each group of runs. The other groups are compared with the first."""
     if args.group:
         return _named_groups(args)
     if args.against:

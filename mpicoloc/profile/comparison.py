@@ -46,8 +46,8 @@ def compare(
 ) -> tuple[dict[str, list[Comparison]], list[tuple[str, Comparison]]]:
     """Compare groups of runs with the first group.
 
-    Raises `UsageError` if a limit names an unknown quantity, `DataError` if a file is not a profile, or a
-    quantity with a limit was not measured.
+    Raises `UsageError` if a limit names an unknown quantity. Raises `DataError` if a file is not a profile,
+    or if a quantity with a limit was not measured.
     """
     files = [file for of_group in groups.values() for file in of_group]
     opened = [open_profile(file) for file in steps(files, "reading", unit="profiles")]
@@ -117,7 +117,7 @@ def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) ->
 
 
 def _warn_of_differences(jobs: Sequence[Frames]) -> None:
-    """Warn of runs of different programs or sizes, which are rarely compared on purpose."""
+    """Warn if runs differ in program or size, because such runs are rarely compared on purpose."""
     programs = dict.fromkeys(program_name(job.profile.job.command) for job in jobs)
     if len(programs) > 1:
         messages.note(f"these are runs of different programs: {', '.join(map(printable, programs))}")
@@ -148,7 +148,7 @@ def quantities(job: Frames) -> dict[str, _Value]:
 
 
 def columns(runs: Sequence[Mapping[str, _Value]], names: Sequence[str]) -> dict[str, list[_Value]]:
-    """The values of each quantity, run by run; 0 s for a function that a run never called."""
+    """The values of each quantity, run by run. If a run never called a function, its time there is 0 s."""
     return {name: [run.get(name, None if name in UNITS else 0.0) for run in runs] for name in names}
 
 
@@ -165,7 +165,7 @@ def _time_s(run: Mapping[str, _Value], name: str) -> float:
 
 _N_SHOWN = 10
 N_SIDE_BY_SIDE = 4
-"""Most groups in one table, so that it fits 80 columns."""
+"""Largest number of groups in one table; more groups would not fit 80 columns."""
 
 
 def as_json(

@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from mpicoloc.bubble.shutters import Bubbled
 
 _Told = str | tuple[Any, ...] | None
-"""Description, header, rows, plot function and size of a figure, or why it is missing; None: not wanted."""
+"""Description, header, rows, plot function and size of a figure. If the figure is missing: the reason as
+text. If nobody wants the figure: None."""
 Maker = Callable[..., Figure | Gap | None]
 
 
@@ -118,7 +119,7 @@ def running_slowdown(profile: Profile) -> _Told:
 
 
 def _alone(profile: Profile) -> str | None:
-    """The reason for the gap if the job had no co-runner, else None."""
+    """The reason for the gap if the job had no co-runner; None if it had one."""
     found = profile.interference.slowdown
     return ALONE if found is not None and found.method == processor.ALONE else None
 
@@ -210,7 +211,7 @@ def slowdown_by_rank(profile: Profile) -> _Told:
 
 
 N_WINDOWS = 240
-"""Windows of the timeline."""
+"""Number of windows of the timeline."""
 NO_MESSAGES = "no messages were recorded: the job sent none by point-to-point or one-sided calls"
 
 
@@ -305,7 +306,7 @@ def timeline(profile: Profile, file: str | None = None) -> _Told:
         return "the trace has no call that sends to a known rank"
     n_ranks = profile.job.n_ranks
     span_s = float(messages.end_s.max() - messages.start_s.min())
-    # Each rank is modelled as a host of its own below one switch, so that every message leaves a host.
+    # Put each rank on a host of its own below a single switch, so that every message leaves a host.
     flat = Topology((max(n_ranks, int(messages.dst.max()) + 1),), (1,), (1.0,))
     found = windows(flat, Placement(np.arange(flat.n_hosts)), messages, max(span_s / N_WINDOWS, 1e-9))
     rates, in_transit = found.injection_bps[:, 0], found.in_transit_bytes
@@ -361,12 +362,12 @@ def levels(profile: Profile) -> _Told:
 
 
 N_CALLS = 7
-"""Functions with a colour of their own; all others share one."""
+"""Number of functions that have a colour of their own; all other functions share one colour."""
 N_BARS = 16
 N_LOOKED_UP = 200
-"""Most call sites whose function and line are looked up."""
+"""Largest number of call sites whose function and line are looked up."""
 N_LETTERS = 36
-"""Longest name of a call site."""
+"""Largest number of letters of a call site's name."""
 NO_CALLS = "the profile has no call sites: the job made no MPI calls, or no rank left a record"
 OTHERS = "others"
 
@@ -477,11 +478,11 @@ def longest_functions(names: Sequence[str], total_s: NDArray[Any]) -> tuple[list
 def _shares(
     found: CallRows, kind: NDArray[np.integer], n_kinds: int, blocks: Blocks, first_s: float, window_s: float
 ) -> NDArray[np.float64]:
-    """Fraction of each window that each block of ranks spent in each function: block x window x function."""
+    """Fraction of a window that a block of ranks spent in a function, with axes block, window, function."""
     n_lanes = len(blocks.first)
     start, end = ((times_s - first_s) / window_s for times_s in (found.start_s, found.end_s))
     start, end = np.clip(start, 0, N_WINDOWS), np.clip(end, 0, N_WINDOWS)
-    # Use one axis for all pairs of block and function, one after another.
+    # Put the windows of all pairs of block and function on one axis, one pair after another.
     at = (blocks.of[found.rank] * n_kinds + kind) * float(N_WINDOWS)
     sums = spread(at + start, at + end, end - start, n_lanes * n_kinds * N_WINDOWS)
     sums = sums.reshape(n_lanes, n_kinds, N_WINDOWS).transpose(0, 2, 1)

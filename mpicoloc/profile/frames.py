@@ -1,4 +1,4 @@
-"""The tables of a profile as pandas frames, text decoded."""
+"""The tables of a profile as pandas frames, in which bytes are decoded to text."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def frame(array: Table) -> pd.DataFrame:
 
 
 def _texts(cells: NDArray[np.bytes_]) -> NDArray[np.object_]:
-    """Texts of a column; each distinct text is decoded once, because long tables have few of them."""
+    """Texts of a column. Each distinct text is decoded only once: a long table has few distinct texts."""
     row, found = pd.factorize(cells.astype(object))
     return np.array([*map(text, found), ""], dtype=object)[row]
 
@@ -117,7 +117,8 @@ class Frames:
         return sites
 
     def places(self, sites: pd.DataFrame | None = None) -> pd.DataFrame:
-        """Source places of call sites: i_module, offset, function, file, line, and `place` with all in one.
+        """Source places of call sites: i_module, offset, function, file, line, and `place`, a text with the
+        last three.
 
         Values are missing, and `place` is empty, if the program file is not on this machine, is not the one
         that ran, or has no debug information; ``attrs["reasons"]`` has a line with the reason for each such
@@ -184,7 +185,9 @@ class Frames:
 
     @property
     def network(self) -> pd.DataFrame:
-        """One row per level of the network, with the columns of NetworkLevel; empty without a topology."""
+        """One row per level of the network, with the fields of NetworkLevel as columns; empty without a
+        topology.
+        """
         found = self.profile.network
         rows = [] if found is None else [dataclasses.asdict(level) for level in found.levels]
         return pd.DataFrame(rows, columns=[field.name for field in dataclasses.fields(NetworkLevel)])
@@ -196,7 +199,7 @@ class Frames:
 
     @property
     def events(self) -> pd.DataFrame:
-        """The last calls of each rank, empty unless the job was run with ``--trace`` or ``--trace N``."""
+        """The last calls of each rank; empty unless the job was run with ``--trace`` or ``--trace N``."""
         return self.table("events")
 
     @property
@@ -206,7 +209,7 @@ class Frames:
 
     @functools.cached_property
     def trace(self) -> Trace:
-        """Every call of a job that was run with ``--trace all``; calls are read from disk on demand.
+        """Every call of a job that was run with ``--trace all``. The calls are read from disk on demand.
 
         For a job on several nodes, all messages between nodes are read once, to correct the nodes' clocks.
 

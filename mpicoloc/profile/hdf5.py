@@ -44,11 +44,12 @@ from mpicoloc.profile import checkpoints
 
 # Text attributes are written through h5py's low-level API: the high-level one takes six times as long.
 #
-# A profile has some 400 of them, units and meanings, and the job waits in MPI_Finalize meanwhile.
+# A profile has some 400 such attributes (the units and meanings of columns), and the job waits in
+# MPI_Finalize while they are written.
 
 
 def write_text(owner: h5py.HLObject, name: str, words: str) -> None:
-    """Add a new attribute to `owner`: text of fixed length, which every HDF5 reader supports."""
+    """Add a new text attribute to `owner`. Its length is fixed, because every HDF5 reader supports that."""
     value = np.array(words.encode() or b"\0", dtype=np.bytes_)
     attribute = h5py.h5a.create(owner.id, name.encode(), _type_of(value.itemsize), _scalar_space())
     attribute.write(value)
@@ -65,9 +66,10 @@ def _type_of(n_bytes: int) -> h5py.h5t.TypeID:
 
 
 MAX_BYTES = 1 << 32
-"""Most bytes of all tables of a file; a compressed file of a few kilobytes can expand to any size."""
+"""Largest total size of a file's tables, bytes: a compressed file of a few kilobytes can expand to any
+size."""
 _MAX_RATIO = 1100
-"""Slightly above gzip's best ratio, 1032: a table with a higher ratio has parts that were never written."""
+"""Slightly above gzip's best ratio, 1032. If a table has a higher ratio, parts of it were never written."""
 _MAX_CHUNK_BYTES = 1 << 26
 # Gzip level 1: higher levels save 1 to 4 % of the size, but take 1.4 to 9 times as long, while the job waits.
 # Codecs of hdf5plugin are faster, but readers without that package could not read the file.
@@ -82,7 +84,7 @@ class MissingFilter(ValueError):
 
 
 class OtherColumns(ValueError):
-    """A table's columns are not those of this version."""
+    """A table has other columns than in this version of mpicoloc."""
 
 
 def write_rows(file: h5py.File, name: str, array: Table) -> None:
@@ -124,7 +126,8 @@ def read_rows(file: h5py.File, name: str) -> Table:
 def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
     """Check the values of a profile's column.
 
-    Raises `ValueError` if they are of another type, or one is infinite, or NaN without being a gap.
+    Raises `ValueError` if the values have another type, if one is infinite, or if one is NaN although the
+    column cannot have gaps.
     """
     if not np.can_cast(values.dtype, column.type, "same_kind"):
         raise ValueError(f"column {column.name} of table {name} has the wrong type: {values.dtype}")
@@ -136,8 +139,9 @@ def check(name: str, column: Column, values: np.ndarray[Any, Any]) -> None:
 def own(group: h5py.Group, name: str) -> Any:
     """A member of a group that is stored in the file itself.
 
-    Raises `ValueError` if it is a link, which could point to another file: one that only this reader has
-    permission to read, or a pipe. Raises `LookupError` if there is no such member.
+    Raises `ValueError` if the member is a link. A link could point to another file, such as a pipe, or a file
+    that this reader has permission to read but the profile's writer has not. Raises `LookupError` if there is
+    no such member.
     """
     if name in group and group.id.links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
         raise ValueError(f"{printable(group.name.rstrip('/'))}/{name} is a link, which no profile has")
@@ -178,7 +182,7 @@ def _check_filters(dataset: h5py.Dataset, name: str) -> None:
 
 
 def n_bytes(file: h5py.File, name: str) -> int:
-    """Size in memory of table `name`, as stored; raises the errors of `read_rows`."""
+    """Size in memory of table `name` with its stored columns, bytes; raises the errors of `read_rows`."""
     dataset = _dataset(file, name)
     return int(dataset.size) * int(dataset.dtype.itemsize)
 
@@ -200,7 +204,7 @@ Facts = TypeVar("Facts", Job, MpiSummary, Price, Interference, MeterResult, Esti
 
 
 def write_facts(group: h5py.Group, facts: Any) -> None:
-    """Write each field as an attribute, estimates as groups; leave out None, which means not measured."""
+    """Write each field as an attribute, and each estimate as a group. Fields that are None are left out."""
     for field in fields(facts):
         value = getattr(facts, field.name)
         if isinstance(value, Estimate):
@@ -238,7 +242,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
-    """The value of an attribute, read through h5py's low-level API: the other API takes thrice as long."""
+    """The value of an attribute, read through h5py's low-level API: the other one takes thrice as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
         raise ValueError(f"attribute {attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)
@@ -339,7 +343,7 @@ def _replacing(path: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _new_file(folder: str) -> tuple[int, str]:
-    """Like `tempfile.mkstemp`, whose import would take 3 ms at the end of every job."""
+    """Like `tempfile.mkstemp`, but without importing `tempfile`: this saves 3 ms at the end of every job."""
     path = os.path.join(folder, f".mpicoloc-{os.urandom(8).hex()}.h5.part")
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), path
 
@@ -498,7 +502,7 @@ def _file(source: str | Content, is_changed: bool) -> h5py.File:
 
 def _read_all(file: h5py.File, tables: Sequence[str]) -> Profile:
     if tables:
-        # Skipped for a history, which reads thousands of files without their tables.
+        # A history skips this check: it reads thousands of files, without their tables.
         check_total(file)
     return Profile(
         job=read_facts(own(file, "job"), Job),

@@ -1,4 +1,6 @@
-"""The facts of all profiles below a folder as one table; an index saves reading unchanged files again."""
+"""The facts of all profiles below a folder as one table. Thanks to an index, only new and changed files are
+read.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ def _when(unix_s: float) -> str:
 
 
 def _run_delay(job: Mapping[str, Any]) -> str:
-    """The fraction of its time for which a job had no processor, if its slowdown does not include that."""
+    """Fraction of its time for which a job had no processor, unless its slowdown includes this time."""
     names = ("slowdown_method", "wall_s", "n_ranks", "cpu_s", "run_delay_s", "foreign_delay_low")
     frac = processor.notable_run_delay_frac(*(job[name] for name in names))
     return "" if frac is None else f"{frac:.0%}"
@@ -130,7 +132,7 @@ COLUMNS = {
 }
 """Columns, and the attribute path of each in a profile."""
 _VERSION = f"{SCHEMA_VERSION}.6"
-"""Version of the index's rows; an index of another version is rebuilt."""
+"""Version of the index's rows. An index with rows of another version is rebuilt."""
 _N_AT_ONCE = 500
 _DAMAGE = (sqlite3.DatabaseError, ValueError, TypeError, KeyError)
 """Errors that a damaged index can raise."""
@@ -236,7 +238,10 @@ def _index_path(root: str) -> str:
 
 
 def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
-    """The index of a folder; it is in memory, with a note, if the cache folder cannot be written."""
+    """The index of a folder.
+
+    If the cache folder cannot be written, the index is in memory, and a note is returned too.
+    """
     path = _index_path(root)
     try:
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -248,7 +253,7 @@ def _index(root: str) -> tuple[sqlite3.Connection, str | None]:
 
 
 def _is_no_place(error: Exception) -> bool:
-    """Whether the error is due to space, permission or a lock, not damage (which may have its class)."""
+    """Whether an error is due to disk space, a permission or a lock; damage may raise the same class."""
     # An error about text that is not UTF-8 has no error code.
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     return isinstance(error, sqlite3.OperationalError) and code != sqlite3.SQLITE_ERROR

@@ -38,7 +38,7 @@ def node() -> dict[str, str | float]:
 
 
 def user(uid: int) -> str:
-    """Name of a user; the number if this node has no name for it."""
+    """Name of a user; the user's number if this node does not know the name."""
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -46,7 +46,10 @@ def user(uid: int) -> str:
 
 
 def cpu_model(cpuinfo: str) -> str:
-    """The processor's name in the text of /proc/cpuinfo; if there is none (Arm), its numbers; else empty."""
+    """The processor's name in the text of /proc/cpuinfo.
+
+    If the text has no name (as on Arm), the processor's numbers are returned; without those, an empty text.
+    """
     found = dict(re.findall(r"^([\w ]+?)\s*:\s*(.*?)\s*$", cpuinfo, re.M))
     if name := found.get("model name") or found.get("cpu"):
         return " ".join(name.split())
@@ -121,17 +124,17 @@ _STATES = {
 
 
 def _end_ns(segment: np.void, node: np.void | None) -> int:
-    """End of a rank: MPI_Finalize, else the last time at which it was known to be alive."""
+    """End of a rank: its MPI_Finalize; without one, the last time at which it was known to be alive."""
     if segment["t_finalize"]:
         return int(segment["t_finalize"])
     signs = [int(segment["t_last"]), int(segment["t_init"]), contract.latest_call_ns(segment)]
     if node is not None:
-        signs.append(int(node["t_last"]))  # a computing rank makes no calls, but the agent saw it later
+        signs.append(int(node["t_last"]))  # a rank that computes makes no calls, but the agent saw it later
     return max(signs)
 
 
 def is_running(segment: np.void) -> bool:
-    """Whether the process of a segment's rank is alive; the start time excludes another with that PID."""
+    """Whether the process of a segment's rank is alive, and not a later process with the same PID."""
     return stat_fields(segment["pid"])[19:20] == [str(segment["pid_start_ticks"])]
 
 
@@ -173,7 +176,7 @@ def _used(segment: np.void) -> dict[str, float]:
     has_ended = bool(segment["used_at_finalize"]["is_known"])
     now = told(segment["used_at_finalize"]) if has_ended else usage(pid)
     used = {name: now[name] - before[name] for name in USED}
-    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # /proc counts whole ticks, which can be less
-    # /proc leaves out ended threads: a sum that is less than before is unknown, not negative.
+    used["cpu_s"] = float(np.maximum(used["cpu_s"], 0.0))  # /proc counts whole ticks, so this can be below 0
+    # /proc leaves out threads that have ended. If a sum has shrunk for that reason, the usage is unknown.
     used = {name: value if value >= 0 else np.nan for name, value in used.items()}
     return used | {"peak_rss_bytes": peak_rss_bytes(pid)}

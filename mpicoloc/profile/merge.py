@@ -87,7 +87,7 @@ def complete(
 
 
 def _with_bubbles(found: Interference, tables: Tables, wall_s: float) -> tuple[Interference, Table]:
-    """Add the slowdowns by bubbles in shutters and their cost; returns the job's curve as well."""
+    """Add the slowdowns beside bubbles in shutters, and the bubbles' cost; also returns the job's curve."""
     from mpicoloc.bubble import shutters as bubbled_shutters
 
     bubbled = bubbled_shutters.from_job(tables)
@@ -169,7 +169,7 @@ def _joined(name: str, parts: Sequence[NodePart]) -> Table:
 
 
 def _for_all_or_none(shutters: Table) -> Table:
-    """Let a shutter count on all nodes or none: at the end of a job, a verdict may reach only some nodes."""
+    """Let a shutter count on all nodes or on none: when a job ends, a verdict may reach only some nodes."""
     common, result = shutters["common"], shutters.copy()
     for counts in (VERDICTS.index("valid"), VERDICTS.index("bubbled")):
         doubted = np.isin(common, common[(common > 0) & (shutters["verdict"] != counts)])
@@ -208,7 +208,7 @@ def _rng(job: Job) -> np.random.Generator:
 
 
 def _option(key: str, notes: list[str]) -> config.Value:
-    """The option's value, or the default if that is invalid, because the profile must always be written."""
+    """The option's value. The default replaces an invalid value: the profile must always be written."""
     try:
         return config.get(key)
     except UsageError as error:

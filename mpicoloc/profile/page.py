@@ -25,7 +25,7 @@ from mpicoloc.show.figures import Cell, Figure, Gap
 from mpicoloc.show.templates import template
 
 N_ROWS = 200
-"""Most rows of a figure's data on the page."""
+"""Largest number of rows of a figure's data on the page."""
 _SVG, _XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 _LINKS = re.compile(r"(url\(#|^#)")
 VARIABLES = {drawing.INK: "--ink", drawing.FAINT: "--faint", drawing.PAPER: "--paper"}
@@ -93,7 +93,7 @@ def _facts(profile: Profile, signature: Signature | None) -> list[tuple[str, str
 
 
 def _section(name: str, parts: Sequence[Figure | Gap]) -> dict[str, Any]:
-    """The figures below one heading, as the template needs them, and the missing figures by reason."""
+    """The figures below one heading in the template's form, and the missing figures grouped by reason."""
     missing: dict[str, list[str]] = {}
     for one in parts:
         if isinstance(one, Gap):
@@ -152,7 +152,7 @@ def inlined(figure: Figure) -> Markup:
 
 
 def _in_page(figure: str, name: str, value: str) -> str:
-    """An attribute's value with the figure's name in ids, and CSS variables of the page for colours."""
+    """An attribute's value for the page: ids get the figure's name, and colours become CSS variables."""
     if name == "id":
         return f"{figure}-{value}"
     if name == "style":

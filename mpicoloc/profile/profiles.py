@@ -21,7 +21,7 @@ Answer = dict[str, Any] | MpicolocError
 Work = Callable[[str, BinaryIO], dict[str, Any]]
 _MAX_ANSWER_BYTES = 1 << 24
 _MAX_FILES = 100
-"""Most files for one process."""
+"""Largest number of files that one process reads."""
 
 
 def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer]]:
@@ -50,7 +50,9 @@ def parallel_map(paths: Sequence[str], work: Work) -> Iterator[tuple[str, Answer
 
 
 def _start(batch: Sequence[str], work: Work) -> Child:
-    """Start a child for a batch. The child opens the files, as a disk may hang, then gives up rights."""
+    """Start a child for a batch. The child opens the files, because a disk may hang, then gives up its
+    rights.
+    """
     stack = contextlib.ExitStack()
     opened: list[BinaryIO | MpicolocError] = []
 
@@ -110,7 +112,7 @@ AT_ONCE_BYTES = 1 << 20
 """Tables up to this size are read with the facts."""
 _BATCH_BYTES, _MAX_BATCH = 64 << 20, 100
 _ANSWER_BYTES = 8 << 20
-"""Most bytes of a batch's facts as JSON: a hundred times the usual size."""
+"""Largest size of a batch's facts as JSON, bytes: a hundred times the usual size."""
 _SIZE_BYTES = 8
 
 
@@ -144,7 +146,7 @@ def read(path: str | os.PathLike[str]) -> Profile:
 
 
 def read_facts(paths: Iterable[str], uid: int, memory_bytes: int | None = None) -> Iterator[Profile]:
-    """Profiles without their tables, parsed with the rights of user `uid` (`sandbox`), many at a time."""
+    """Profiles without their tables. Many files at a time are parsed with the rights of user `uid`."""
     for batch in _batches(paths):
         try:
             yield from _facts_of(batch, uid, memory_bytes)

@@ -22,9 +22,10 @@ from mpicoloc.profile.merge import merge
 from mpicoloc.profile.sandbox import Pieces, grant_time, run_in_child
 
 _NEEDED = (hashlib, numpy.random, count, ipc)
-"""Modules that `merge` imports late; imported here, because the child process cannot read files any more."""
+"""Modules that `merge` imports only when it needs them. This module imports them first, because the child
+process can no longer read files."""
 _SAME_START_S = 60.0
-"""Largest difference between the starts of a run's nodes, including that of their clocks."""
+"""Largest difference between the start times that a run's nodes report, s; their clocks may differ."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class PartFile:
 
     @property
     def run(self) -> tuple[str, int]:
-        """Job id and number of ranks, which are the same on all nodes of a run."""
+        """Job id and number of ranks. Both are the same on all nodes of a run."""
         return self.part.facts["job_id"], self.part.facts["world_size"]
 
     @property
@@ -95,7 +96,7 @@ def read_part(path: str, packed: bytes | None = None) -> NodePart:
 
 
 def of_one_run(files: Sequence[PartFile], first: PartFile) -> tuple[list[PartFile], list[str]]:
-    """The files of the same run as `first`, in order of ranks, and why each other file is left out."""
+    """The files of the same run as `first`, in order of ranks, and a reason for each other file."""
     kept: list[PartFile] = []
     left_out = []
     for file in sorted(files, key=lambda file: (file is not first, -file.start_s)):
@@ -163,10 +164,10 @@ def is_whole(found: list[NodePart]) -> bool:
 def _beside(own: NodePart, own_path: str) -> list[NodePart]:
     files = [PartFile(own_path, own)]
     for path in checkpoints.files(own_path.rpartition("/")[0]):
-        # Take only own regular files: other users may be able to write into the folder.
+        # Take only regular files of this user, because other users may be able to write into the folder.
         with contextlib.suppress(OSError, MpicolocError):
             status = os.lstat(path)
             if path != own_path and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
                 files.append(PartFile(path, read_part(path)))
-    # This node's part decides which run it is: it is of the latest, whatever the other nodes' clocks say.
+    # The run is that of this node's part, which is the latest run, whatever the other nodes' clocks say.
     return [file.part for file in of_one_run(files, files[0])[0]]

@@ -1,8 +1,9 @@
 """Read foreign files in child processes: a file that crashes the HDF5 library then crashes only the child.
 
 The child's answer comes back as bytes, which the caller reads as data, never as code. If the caller is root,
-the child first gives up all rights, so that a file which exploits a bug gains none; its files are opened
-before. For other callers the child keeps the user's rights: this protects against damage, not exploits.
+the child's files are opened first, and then the child gives up all rights, so that a file that exploits a bug
+gains no rights. If the caller is another user, the child keeps that user's rights: this protects against
+damaged files, but not against exploits.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ _ERRORS = {kind.__name__: kind for kind in (Refused, UsageError, DataError, Envi
 class Child:
     """A child process that works on a file, and its answer so far.
 
-    `files` are the open files that it needs; a generator opens them in the child, before it gives up rights.
+    `files` are the open files that the child needs. If `files` is a generator, the child opens them itself
+    before it gives up its rights.
     """
 
     def __init__(
@@ -86,7 +88,7 @@ class Child:
         return not self._has_ended and self.waited_s >= WAIT_S
 
     def end(self) -> None:
-        """Kill the child, whatever its state: the answer's last byte shows whether it is complete."""
+        """Kill the child in any state: the last byte of its answer shows whether the answer is complete."""
         os.close(self._reader)
         end(self._pid)
 
@@ -185,7 +187,7 @@ def _work(
     rights: tuple[int, Iterable[BinaryIO]] | None,
     memory_bytes: int,
 ) -> NoReturn:
-    """In the child: answer through the pipe, and exit without running the parent's exit handlers."""
+    """Run in the child: answer through the pipe, and exit without running the parent's exit handlers."""
     try:
         try:
             confine(memory_bytes)
@@ -283,7 +285,7 @@ def confine(memory_bytes: int | None = None) -> None:
 
 
 def grant_time(n_bytes: int) -> None:
-    """Limit further processor time by the amount to read: damage can send HDF5 into an endless loop."""
+    """Limit further processor time according to the bytes to read: damage can make HDF5 loop endlessly."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     most = int(used.ru_utime + used.ru_stime) + 1 + min(CPU_S[0] + (n_bytes >> 20), CPU_S[1])
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]

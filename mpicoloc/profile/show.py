@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @bounded
 def run(args: argparse.Namespace) -> int:
-    """Print all readable profiles; the exit code is that of the first unreadable one."""
+    """Print all readable profiles. Returns the exit code for the first profile that cannot be read, or 0."""
     code, summaries, is_one = 0, [], len(args.files) == 1
     for file in args.files:
         try:

@@ -32,23 +32,23 @@ from mpicoloc.profile.sandbox import run_in_child
 #
 # Groups, datasets and attributes are sorted by name; numbers are little-endian, texts have their lengths.
 # Chunks, compression, order of writing and free space do not enter the stream, so ``h5repack`` does not
-# change it. A length precedes each piece, and type and shape, which fix the number of pieces, precede each
-# value: two different contents never give the same stream.
+# change it. The length of each piece precedes it. The type and the shape of each value precede the value, and
+# fix its number of pieces. So two different contents never give the same stream.
 
 
 Feed = Callable[[bytes], None]
 Left = Callable[[str, str | None], bool]
-"""Tells whether to leave out an object (its path, None) or one of its attributes (path, name)."""
+"""Tells whether to leave out an object, given (path, None), or one of its attributes, given (path, name)."""
 
 VERSION = b"mpicoloc canonical 2"
 _ROWS = 1 << 16
 MAX_OBJECTS = 1000
 MAX_CONTENT_BYTES = 1 << 32
-"""A small compressed file can expand to any size: a reader of foreign files stops at this one."""
+"""Largest content of a foreign file that is read, bytes: a small compressed file can expand to any size."""
 
 
 class _Walk:
-    """A walk through one file: the function that takes the pieces, and the amounts so far."""
+    """A walk through one file: the function that takes the pieces, and the amounts that it has got so far."""
 
     def __init__(self, to: Feed, left_out: Left) -> None:
         self.to = to
@@ -68,7 +68,7 @@ class _Walk:
 
     def cell(self, cell: Any) -> None:
         content = cell if isinstance(cell, bytes) else str(cell).encode("utf-8", "surrogateescape")
-        # Count per cell, because many cells can share one text of the file.
+        # Count the bytes of each cell, because many cells can share one text of the file.
         self.count_bytes(len(content))
         self.piece(content)
 
@@ -160,7 +160,7 @@ def _dataset(walk: _Walk, dataset: h5py.Dataset, path: str) -> None:
     if not dataset.shape:
         _cells(walk, np.asarray(dataset[()], dtype=kind))
         return
-    # Row by row for texts of variable length: their size is known only once they are read.
+    # Texts of variable length are read row by row, because their size is known only once they are read.
     n_rows = 1 if kind.hasobject else _ROWS
     for start in range(0, dataset.shape[0], n_rows):
         _cells(walk, dataset[start : start + n_rows])
@@ -190,7 +190,7 @@ def form(kind: np.dtype[Any], where: str) -> str:
         If no profile has this type.
     """
     if kind.names is not None and kind.hasobject:
-        # The bytes of such a column would be addresses, which differ between processes.
+        # Such a column contains addresses, which differ from process to process.
         raise DataError(f"{printable(where)} has a column of variable-length strings, which no profile has")
     if kind.names is not None:
         # Names can have any character, so their lengths precede them.
@@ -206,11 +206,11 @@ GROUP = "signature"
 ALGORITHM = "HMAC-SHA256"
 _DIGEST = r"[0-9a-f]{64}"
 KEY_BYTES = 32
-"""Minimum length of a key, as stored in its file."""
+"""Minimum length of a key, as stored in its file, bytes."""
 MAX_BYTES = 1 << 31
 """Largest profile to sign or charge: the whole file is read into memory."""
 _GROWTH_BYTES = 1 << 20
-"""Most bytes that a signature adds to a file."""
+"""Largest number of bytes that a signature adds to a file."""
 _SEALED_BYTES = 1 << 16
 LATEST_UNIX_S = 253402300800.0
 """End of the year 9999, the last that `datetime` can represent."""
@@ -252,8 +252,8 @@ Key = bytes | KeyFile
 class Snapshot:
     """A profile read only once, so that the content that is verified is also the content that is used.
 
-    `digest` is the SHA-256 of the content without the signature; `sealed` that of everything that the
-    signature's code covers.
+    `digest` is the SHA-256 of the content without the signature; `sealed` is the SHA-256 of everything that
+    the signature's code covers.
     """
 
     path: str
@@ -343,7 +343,7 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
     Raises
     ------
     DataError, EnvironmentFault
-        As `hdf5.read`; also if the file is not a regular one or too large.
+        As `hdf5.read`; also if the file is not a regular file, or is too large.
     """
     path = os.fspath(path)
     content, _ = _bytes(path)
@@ -352,7 +352,7 @@ def snapshot(path: str | os.PathLike[str]) -> Snapshot:
 
 def _looked_at(path: str, content: bytes) -> Iterator[bytes | memoryview]:
     with hdf5.opened(path, content) as file:
-        # The digests come first: computing them refuses content that is too large to read.
+        # Compute the digests first, because this refuses content that is too large to read.
         digest, sealed = (sha256(file, left_out) for left_out in (_is_signature, _is_code))
         found = _facts(file)
     more = {"digest": digest, "sealed": sealed, "signature": None if found is None else asdict(found)}
@@ -509,10 +509,10 @@ def signed(
 
 
 def _sealed(path: str, content: bytes, named: str, signed_unix_s: float) -> list[bytes]:
-    """Compute the digest to sign, in a child process; check that readers can unpack the profile."""
+    """Compute the digest to sign in a child process, and check there that readers can unpack the profile."""
     with hdf5.opened(path, content, is_changed=True) as file:
         _begin(file, named, signed_unix_s)
-        # The digest comes first: computing it refuses content that is too large to read.
+        # Compute the digest first, because this refuses content that is too large to read.
         sealed = sha256(file, _is_code)
     profile, _ = bundle.unpack_profile(
         memoryview(b"".join(bundle.pack_profile(hdf5.read(path, content), {})))
@@ -543,7 +543,7 @@ def verify(taken: Snapshot, key: Key) -> Verdict:
     if found.algorithm != ALGORITHM:
         return Verdict(False, f"signed by {found.algorithm!r}, which is not {ALGORITHM}", found)
     code = _code(taken.sealed, key)
-    # Compared in constant time: otherwise a caller could find the code byte by byte.
+    # Compare in constant time: otherwise, a caller could find out the code byte by byte.
     if hmac.compare_digest(code.encode(), found.code.encode("utf-8", "replace")):
         return Verdict(True, "", found)
     if found.key_id != key_id(key):

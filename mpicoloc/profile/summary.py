@@ -1,4 +1,4 @@
-"""The output of ``mpicoloc show --json``: fixed keys with values of a profile, for other programs."""
+"""The output of ``mpicoloc show --json`` for other programs: fixed keys with the values of a profile."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _number_json(value: Estimate | None, reason: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class CoRunner:
-    """A co-runner, the longest time that it shared a node with this job, and the slowdown it alone causes."""
+    """A co-runner, its longest time on a node with this job, and the slowdown that it alone causes."""
 
     id: str
     overlap_s: float

@@ -47,7 +47,7 @@ def are_named(path: str, addresses: Sequence[int]) -> list[bool]:
 
 
 def _functions(image: mmap.mmap) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Start and size of the functions, sorted by address; for several at one address, the longest."""
+    """Start and size of each function, sorted by address. Of functions at the same address, the longest."""
     order = "<" if image[5] == 1 else ">"
     symbol = np.dtype(
         [("name", f"{order}u4"), ("info", "u1"), ("other", "u1"), ("section", f"{order}u2"),
@@ -81,7 +81,7 @@ def _tables(image: mmap.mmap, order: str) -> Iterator[tuple[int, int]]:
 
 
 TIME_S = 30
-"""Time limit for the sites of one file; gigabytes of debug information take that long."""
+"""Time limit for looking up the sites of one file, s; gigabytes of debug information take that long."""
 
 
 class Place(NamedTuple):
@@ -114,7 +114,8 @@ def resolve(
         rows = [row for row, site in enumerate(sites) if site[0] == i_module]
         reason = _trouble(path, build_id)
         if reason is None:
-            # Minus 1: a return address is that of the next instruction, which may belong to another line.
+            # Minus 1: a site is a return address. It is the address of the next instruction, which may belong
+            # to another line.
             places, reason = _look_up(path, [sites[row][1] - 1 for row in rows])
             for row, place in zip(rows, places, strict=True):
                 found[row] = place
@@ -124,7 +125,7 @@ def resolve(
 
 
 def _trouble(path: str, build_id: str) -> str | None:
-    """The reason not to use the file at `path`: it may differ from the one that ran, or be unreadable."""
+    """Why not to use the file at `path`: it may not be the file that ran, or is unreadable; else None."""
     try:
         found = elf.build_id(path)
     except (OSError, ValueError, MpicolocError) as error:  # ValueError: the name contains a NUL

@@ -31,12 +31,12 @@ from mpicoloc.show.table import Column, listing
 from mpicoloc.trace import sums
 
 N_HOSTS = 8
-"""Most hosts to list by name."""
+"""Largest number of hosts to list by name."""
 _VERSION = re.compile(r"(.+?)(?:\s+version\s*:\s*|\s+v(?=\d))([^\s,]+)(?:, package:.*)?(.*)", re.IGNORECASE)
 
 
 def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) -> list[tuple[str, str]]:
-    """Rows of name and text about the job, with at most `n_hosts` hosts; None: all."""
+    """Rows of name and text about the job, with at most `n_hosts` hosts; None means all hosts."""
     job, mpi = profile.job, profile.mpi
     words = ["not measured" if mpi.time_frac is None else f"{mpi.time_frac:.1%} of the time in MPI"]
     if mpi.n_calls is not None:
@@ -58,7 +58,7 @@ def facts(profile: Profile, signature: Signature | None, n_hosts: int | None) ->
 
 
 def heading_line(profile: Profile) -> str:
-    """Start, user and hosts of the job, as far as known."""
+    """Start, user and hosts of the job; unknown ones are left out."""
     job = profile.job
     known = [began(job) if job.start_unix_s > 0 else "", f"user {job.user}" if job.user else ""]
     names = _hosts(profile, 3)
@@ -95,14 +95,15 @@ def signed(signature: Signature) -> str:
 
 OVERFLOWS = ("n_site_overflow", "n_cycle_overflow", "n_peer_overflow", "n_lane_overflow")
 N_TOP = 8
-"""Rows to show of a long table; its last line gives the number of rows left out, and the flag to see them."""
+"""Number of rows to show of a long table. Its last line gives the number of other rows, and the flag that
+shows them."""
 _LARGEST_CLASS = 64
 
 
 def show(
     profile: Profile, console: Console, signature: Signature | None = None, n_top: int | None = N_TOP
 ) -> None:
-    """Print the profile, with at most `n_top` rows of long tables; None: all."""
+    """Print the profile, with at most `n_top` rows of each long table; None means all rows."""
     console.print(render(profile, signature, n_top))
 
 
@@ -210,7 +211,7 @@ def _of_ranks(ranks: Table, job: Estimate | None) -> Iterable[tuple[str, str]]:
 
 
 def result(profile: Profile) -> Iterable[tuple[str, str]]:
-    """Rows of name and text on interference and price; a row without a name continues the one before."""
+    """Rows of name and text on interference and price. A row without a name continues the previous row."""
     found, price = profile.interference, profile.price
     why_none = f"not measured: {found.reason or 'reason unknown'}"
     yield "slowdown", why_none if found.slowdown is None else estimate(found.slowdown)

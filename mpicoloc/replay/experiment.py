@@ -116,7 +116,7 @@ def lost_gflop(times: Sequence[JobTimes], host_gflops: float) -> float:
 
 
 def efficiency(before_host_s: float | None, after_host_s: float) -> float | None:
-    """E(P): host time lost before a policy, divided by that lost under it (Jokanovic 2014, Eq. 2.4).
+    """E(P): host time lost before a policy, divided by host time lost under it (Jokanovic 2014, Eq. 2.4).
 
     None if jobs lose no time under the policy, or the loss before is unknown.
     """
@@ -126,7 +126,7 @@ def efficiency(before_host_s: float | None, after_host_s: float) -> float | None
 def simulate_base(
     job: PlacedJob, link_bps: float, hardware: Hardware | None = None, settings: Settings | None = None
 ) -> SimulatedRun:
-    """The job with all of its hosts on one switch, which gives T_base."""
+    """Simulate the job with all of its hosts on one switch. The time is T_base."""
     hosts, numbers = np.unique(job.hosts, return_inverse=True)
     network = crossbar(max(len(hosts), 2), link_bps, hardware)
     return _simulated(network, [job.simulated(numbers)], settings, f"simulating {job.name} on one switch")
@@ -135,14 +135,14 @@ def simulate_base(
 def simulate_alone(
     network: SimulatedNetwork, job: PlacedJob, settings: Settings | None = None
 ) -> SimulatedRun:
-    """The job on the network without other jobs, which gives T_alone."""
+    """Simulate the job on the network without other jobs. The time is T_alone."""
     return _simulated(network, [job.simulated()], settings, f"simulating {job.name} alone")
 
 
 def simulate_sharing(
     network: SimulatedNetwork, jobs: Sequence[PlacedJob], settings: Settings | None = None
 ) -> SimulatedRun:
-    """All jobs at the same time, which gives T_sharing."""
+    """Simulate all jobs at the same time. The times are T_sharing."""
     return _simulated(
         network,
         [job.simulated() for job in jobs],

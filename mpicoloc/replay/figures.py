@@ -24,7 +24,7 @@ _MOST_LABELS = 60
 
 
 def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
-    """T_sharing of each job over T_base, or over T_alone if T_base is unknown in any row.
+    """T_sharing of each job divided by T_base, or divided by T_alone if T_base is unknown in any row.
 
     `rows` are those that ``mpicoloc replay --sweep --json`` prints. A job's position in the list sets its
     colour.
@@ -64,11 +64,15 @@ def slowdowns(rows: Sequence[dict[str, Any]]) -> Figure:
 
 N_WINDOWS = 256
 _MOST_LINKS = 64
-"""Most rows of a level in the figure of links; with more links, each row shows the busiest of a block."""
+"""Largest number of rows of a level in the figure of links. If the level has more links, each row shows the
+busiest link of a block of links."""
 
 
 def figures(found: Experiment) -> list[Figure]:
-    """All figures of an experiment: ranks only if the run had marks, links only if it had windows."""
+    """All figures of an experiment.
+
+    The figure of ranks is made only if the run had marks, and the figure of links only if it had windows.
+    """
     made = [contention(found)]
     if len(found.sharing.window_bytes):
         made.append(links(found))
@@ -78,7 +82,7 @@ def figures(found: Experiment) -> list[Figure]:
 
 
 def contention(found: Experiment) -> Figure:
-    """Time of each job alone, and the time that other jobs add, over T_base if known."""
+    """Time of each job alone, and the time that other jobs add, divided by T_base if T_base is known."""
     times = found.times
     is_based = all(job.base_s for job in times)
     rows = tuple(
@@ -108,7 +112,7 @@ def contention(found: Experiment) -> Figure:
 
 
 def _components(found: Experiment, is_based: bool) -> list[tuple[str, Array]]:
-    """The stacked parts of each job's bar; a negative T_inter counts as 0, because a bar cannot show it."""
+    """The stacked parts of each job's bar. A negative T_inter counts as 0, because a bar cannot show it."""
     times = found.times
     inter = np.array([max(job.inter_s, 0.0) for job in times])
     alone = np.array([job.alone_s for job in times])
@@ -183,7 +187,7 @@ def _busiest(used: Array) -> tuple[Array, Array]:
 
 
 def ranks(found: Experiment) -> Figure:
-    """The call that each rank is in, over time; white: the rank computes, or has ended."""
+    """The call that each rank is in, over time. White means that the rank computes, or has ended."""
     n_windows = N_WINDOWS
     window_s = max(found.sharing.end_s / n_windows, 1e-12)
     parts, first_rank = [], 0

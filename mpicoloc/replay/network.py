@@ -40,9 +40,11 @@ class Lanes:
         Rows (lane, weight) of the two arbitration tables. If `low` is empty, it gets all lanes that `high`
         lacks, with weight 1.
     high_limit : int
-        Units of 4096 bytes of high priority before one packet of low priority; 255: no limit, 0: one packet.
+        Amount that lanes of high priority may send before one packet of low priority, in units of 4096 bytes;
+        255: no limit, 0: one packet.
     weight_unit_bytes : int
-        64 as in the standard, or 0: weights count packets, as in the thesis.
+        Bytes that a weight of 1 stands for: 64 as in the standard; 0 if weights count packets, as in the
+        thesis.
 
     Raises
     ------
@@ -139,7 +141,7 @@ class SimulatedNetwork:
     next : ndarray of int32, shape (n_switches, n_hosts)
         Link, or set, by which a switch sends to a destination.
     sets : tuple of ndarray of int32
-        Links of each set, of which `routing` chooses one; a path number chooses link ``path // divisor % n``.
+        Links of each set; the routing chooses one. A path number chooses link ``path // divisor % n``.
     set_divisors : tuple of int
     n_paths : int
         Paths are 0 .. n_paths - 1.
@@ -149,14 +151,14 @@ class SimulatedNetwork:
     switch_latency_ps : int
         Time from the arrival of a packet's first flit until the switch can send it on, ps.
     flit_bytes : int
-        Bytes of a packet that a switch must have before it sends the packet on. At least the MTU means store
-        and forward.
+        Bytes of a packet that a switch must have before it sends the packet on. A value of at least the MTU
+        means store and forward.
     is_voq : bool
         Whether a packet in an input buffer waits only for its output (virtual output queues). Otherwise the
         buffer of a lane is a FIFO, in which packets also wait for packets ahead with other outputs.
     input_speedup : float
-        Rate at which an input port of a switch passes packets to outputs, one at a time, over the rate of its
-        link; infinite: the switch fabric causes no delay.
+        Rate at which an input port of a switch passes packets to outputs, one packet at a time, divided by
+        the rate of the port's link. If it is infinite, the switch fabric causes no delay.
     node_names : tuple of str
         Names for messages, hosts first; can be empty.
 
@@ -333,10 +335,10 @@ def of_fabric(
     hardware: Hardware | None = None,
     failed: Collection[Link] = (),
 ) -> SimulatedNetwork:
-    """The network of a fabric; each link of the topology becomes two, up and down.
+    """The network of a fabric. Each link of the topology becomes two directed links, up and down.
 
-    Directed links are numbered level by level from the hosts: all up, in the order of `core.network`, then
-    all down.
+    Directed links are numbered level by level, beginning at the hosts. In each level, all links up come
+    first, in the order of `core.network`, followed by all links down.
 
     Raises `UsageError` if the routing is unknown, or the numbers of latencies and levels differ. Raises
     `DataError` if the network is too large, a failed link does not exist, or failures cut off a host.

@@ -18,7 +18,7 @@ from mpicoloc.show.table import Column, Listing, console, listing, write_parquet
 
 
 def signed(time_s: float) -> str:
-    """A time, possibly below 0, as text."""
+    """A time as text; the time may be negative."""
     return f"-{seconds(-time_s)}" if time_s < 0 else seconds(time_s)
 
 
@@ -63,8 +63,8 @@ def _job_rows(found: Experiment) -> list[dict[str, Any]]:
 def _term_rows(found: Experiment) -> list[dict[str, Any]]:
     """Times of messages and waits of packets, each summed over the job's first run.
 
-    Waits have three parts (Jokanovic 2014, Eq. 1.2 and 1.3): for the packet already on the link, for other
-    packets sent before, and waits while no packet is sent.
+    A packet's wait has three parts (Jokanovic 2014, Eq. 1.2 and 1.3): while the packet already on the link is
+    sent, while other packets are sent, and while no packet is sent.
     """
     run = found.sharing
     transfer_s, waits_s = run.transfer_by_s.sum(axis=1), run.blocked_by_s
@@ -169,7 +169,7 @@ def _waits(found: Experiment) -> dict[str, Any]:
 
 
 def _blocked(found: Experiment) -> dict[str, Any]:
-    """Time that packets of a job waited while another job's packets were sent, or none (null)."""
+    """Time that packets of a job waited while another job's packets, or no packets (null), were sent."""
     run = found.sharing
     names: list[str | None] = [job.name for job in run.jobs]
     waiter, sent = np.indices(run.blocked_by_s.shape)

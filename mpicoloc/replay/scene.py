@@ -163,7 +163,7 @@ def _check_obeyed(args: argparse.Namespace, job_sources: Sequence[Source]) -> No
 
 
 def _pattern(args: argparse.Namespace, link_bps: float, rng: np.random.Generator) -> Source:
-    """The pattern as a source of programs, which do not depend on hosts."""
+    """The pattern as a source of programs. The programs do not depend on hosts."""
 
     def hostnames() -> list[str]:
         raise UsageError("--placement run needs a profile, which names the hosts where its job ran")
@@ -228,7 +228,7 @@ def _stretched(args: argparse.Namespace, jobs: list[PlacedJob]) -> list[PlacedJo
 
 
 def _stretches(args: argparse.Namespace, n_jobs: int) -> list[tuple[int, float]]:
-    """For each job, the number of slowed hosts and the factor; [] without `--stretch`."""
+    """For each job, the number of slowed hosts and the factor; an empty list without `--stretch`."""
     given = args.stretch or []
     if len(given) not in (0, 1, n_jobs):
         raise UsageError(
@@ -294,7 +294,7 @@ def _lanes(args: argparse.Namespace, n_jobs: int) -> Lanes:
 
 
 def _with_high(args: argparse.Namespace, lanes: Lanes) -> Lanes:
-    """The lanes with those of `--high` moved to the table of high priority, with their weights."""
+    """The lanes after `--high`, which moves lanes and their weights to the table of high priority."""
     limit = args.high_limit
     if limit is not None and not args.high:
         raise UsageError(f"--high-limit {limit} applies only to lanes of high priority: add --high LANES")
@@ -362,7 +362,7 @@ def _failed(text: str | None, fabric: Fabric) -> list[tuple[int, int]]:
 
 
 def simulate(args: argparse.Namespace, scene: Scene) -> tuple[Experiment, float]:
-    """Simulate base, alone and shared runs; the experiment, and the wall time of the shared run, s."""
+    """Simulate base, alone and shared runs. Returns the experiment, and the shared run's wall time, s."""
     network, settings, jobs = scene.network, scene.settings, scene.jobs
     # Without --window-s, start with a very short window: the simulator doubles it as needed.
     shortest_s = 0.0 if args.out is args.figures is None else _SHORTEST_WINDOW_S

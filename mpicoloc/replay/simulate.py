@@ -78,13 +78,13 @@ class Settings:
     window_s : float
         Length of windows for link loads; 0: none.
     n_windows_max : int
-        Most windows: if more are needed, pairs of windows are merged.
+        Largest number of windows. If more are needed, pairs of windows are merged.
     adapter_is_fifo : bool
         Whether an adapter sends the messages of a lane one after the other; otherwise it sends a packet of
         each in turn.
     shuffle_ties : int
-        For tests: a value other than 0 shuffles orders that must not change a result: of places in memory, of
-        credits that arrive at the same time, and of links that choose a packet at the same time.
+        For tests. A value other than 0 shuffles three orders that must not affect the result: of places in
+        memory, of credits that arrive at the same time, and of links that choose a packet at the same time.
     """
 
     mtu_bytes: int = 2048
@@ -146,8 +146,8 @@ class SimulatedRun:
     busy_s : ndarray, shape (n_links,)
         Time that each link sent.
     wait_s : ndarray, shape (n_levels, n_jobs, n_lanes)
-        Wait from ready to send until sent, summed over packets, by the level of the link. Only the first run
-        of each job counts, here and in the next three fields.
+        Time from when a packet is ready until its sending begins, summed over packets, by the level of the
+        link. Only the first run of each job counts, here and in the next three fields.
     n_waits : ndarray of int, shape (n_levels, n_jobs, n_lanes)
         Number of packets with a wait above 0.
     blocked_by_s : ndarray, shape (n_jobs, n_jobs + 1)
@@ -157,9 +157,10 @@ class SimulatedRun:
     transfer_by_s : ndarray, shape (n_jobs, n_jobs)
         The part of `blocked_by_s` for the packet that was already on the link when the wait began.
     message_s, head_s, serial_s : ndarray, shape (n_jobs,)
-        Time of messages of the first run on the network, from the adapter to the last byte's arrival, summed
-        over messages; the parts of it for heads without contention, and for bytes on the host's link
-        (Jokanovic 2014, Eq. 1.2). Requests and clearances of long messages count as messages.
+        Times of the first run's messages on the network, summed over messages (Jokanovic 2014, Eq. 1.2):
+        `message_s` from the adapter until the last byte arrives; of that, `head_s` for the heads without
+        contention, and `serial_s` for the bytes on the host's link. Requests and clearances of long messages
+        count as messages.
     peak_bytes : int
         Peak memory of the simulator.
     """
@@ -277,7 +278,7 @@ def _wait(report: Any) -> str:
 
 
 def _cycle(reports: Sequence[Any]) -> str:
-    """The ranks of a cycle of waits among those reported, else the first ranks reported."""
+    """The ranks of a cycle of waits; if the reports have no cycle, the first ranks reported."""
     by_rank = {report.rank: report for report in reports}
     for start in reports:
         path: list[int] = []
@@ -300,7 +301,7 @@ _EVENTS_BETWEEN_REPORTS = 1 << 20
 _TIME_MAX_S = 1e6
 
 MAX_JOBS = 64
-"""Most jobs of a simulation: each link counts waiting packets by job."""
+"""Largest number of jobs of a simulation: each link counts the waiting packets of every job."""
 
 
 def simulate(

@@ -62,10 +62,11 @@ def _is_of_collective(program: Program) -> Array:
 class Spans(Calls):
     """Calls of a job's ranks in the first run, in order of rank and time; arrays of shape (n,).
 
-    `call` indexes `NAMES`. `operation` is the index in the rank's program (of a collective, that of its first
-    operation), and `kind` the kind of operation, 0 for a collective. `bytes` are those of the message, or
-    those that the rank sends in a collective. `peer` is -1 if the call has no fixed peer. `is_continued`: the
-    row belongs to the same call as the row before, as in a send-receive.
+    `call` indexes `NAMES`. `operation` is the index of the call's operation in the rank's program; for a
+    collective, of its first operation. `kind` is the kind of operation, 0 for a collective. `bytes` is the
+    size of the message, or the number of bytes that the rank sends in a collective. `peer` is -1 if the call
+    has no fixed peer. `is_continued` tells whether the row belongs to the same call as the row before, as in
+    a send-receive.
     """
 
     rank: Array
@@ -154,7 +155,7 @@ def _rows(programs: Sequence[Program], which: Array, operation: Array) -> Progra
 
 
 def receiving_calls(calls: Spans, job: RankPrograms) -> tuple[Array, Array]:
-    """Rows of `calls` that completed each receive, and rows that posted it."""
+    """For each receive, the row of `calls` that completed it, and the row that posted it."""
     received: list[tuple[int, int]] = []
     open_: dict[tuple[int, int], int] = {}
     rows = _rows(job.programs, job.program_of_rank[calls.rank], calls.operation)
@@ -211,7 +212,10 @@ class SimulatedCalls(Recording):
         yield Calls(own.begin_ns, own.end_ns, own.bytes, own.peer, own.call)
 
     def _ends(self) -> tuple[Side, Side]:
-        """Ends of messages whose partner the program names; receives are at the calls that completed them."""
+        """The sends and the receives of messages whose partner the program names.
+
+        Each receive is placed at the call that completed it.
+        """
         own = self._parts
         sends = np.flatnonzero(np.isin(own.kind, _SENDS) & (own.peer >= 0))
         is_known = own.peer[self._posts] >= 0
@@ -225,7 +229,7 @@ class SimulatedCalls(Recording):
 
 
 def _tracks(calls: Spans) -> Array:
-    """A track of its rank for each call: calls of graphs can overlap, but not on the same track."""
+    """The track of each call within its rank. Calls of graphs that overlap are put on different tracks."""
     tracks = np.zeros(len(calls.rank), np.int64)
     if not ((calls.begin_ns[1:] < calls.end_ns[:-1]) & (calls.rank[1:] == calls.rank[:-1])).any():
         return tracks

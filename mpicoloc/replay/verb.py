@@ -306,7 +306,10 @@ _N_TRACES = 8
 
 
 def run_sweep(args: argparse.Namespace) -> int:
-    """Simulate missing rows, and print all. Returns 1 if some failed, or the first one's code if all did."""
+    """Simulate the missing rows, and print all rows.
+
+    Returns 1 if some rows failed. If all rows failed, returns the exit code of the first one.
+    """
     from mpicoloc.replay import report
 
     formats = arguments.formats_of(args)
@@ -331,7 +334,7 @@ def _write_rows(rows: Sequence[dict[str, Any]], folder: str) -> None:
 
 
 def _cases(args: argparse.Namespace) -> list[sweep.Case]:
-    """Every combination of the values, as arguments of separate replays."""
+    """Every combination of the swept values; each is the arguments of a separate replay."""
     from mpicoloc.replay import scene
 
     actions = _actions()

@@ -30,7 +30,8 @@ SERIES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8c
 ON_ANY_PAPER = (
     "#1f88c7", "#ebaa18", "#11b083", "#d382b0", "#6bbeee", "#e16a17", "#9e9e52", "#8d8d95"
 )  # fmt: skip
-"""Colours for raster images, which cannot adapt to the page: visible on light and dark backgrounds."""
+"""Colours for raster images. They are visible on light and dark backgrounds, because a raster image cannot
+adapt to the page."""
 HATCHES = ("", "////", "....", "xxxx")
 """Hatches that distinguish series once all colours are used."""
 
@@ -172,7 +173,9 @@ def panels_of_bars(
     log: bool = False,
     limits: Mapping[str, float] | None = None,
 ) -> None:
-    """Bars in one panel per part, stacked vertically, with common y axis and legend, and lines at limits."""
+    """Bars in one panel for each part. The panels are stacked vertically, with a common y axis and legend,
+    and lines at limits.
+    """
     limits = limits or {}
     picture.supylabel(label, fontsize=9)
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True, sharey=True))
@@ -204,7 +207,7 @@ def _bars(panel: Axes, part: Bars) -> None:
         heights = [row[i] or 0.0 for row in part.values]
         panel.bar(x, heights, width * 0.92, label=name, edgecolor=PAPER, linewidth=0, **colour(i))
         for at, row in zip(x, part.values, strict=True):
-            if not row[i]:  # label a bar without height, which would look like a missing one
+            if not row[i]:  # without a label, a bar of height 0 would look like a missing one
                 word = "?" if row[i] is None else "0"
                 panel.annotate(word, (at, low), (0, 2), textcoords="offset points", ha="center", fontsize=8)
 
@@ -216,7 +219,7 @@ def ranked(
     limits: Sequence[float],
     classes: Sequence[str],
 ) -> None:
-    """Horizontal bars, the largest on top, and the classes between the limits."""
+    """Horizontal bars, the largest on top, with the names of the classes between the limits."""
     axes = picture.subplots()
     y = np.arange(len(labels))
     known = [value for value in values if value]
@@ -285,7 +288,7 @@ def lying(picture: Picture, labels: Sequence[str], times_s: Sequence[float]) -> 
 def histogram(
     picture: Picture, labels: Sequence[str], panels: Sequence[tuple[str, str, Sequence[float]]]
 ) -> None:
-    """A bar for each label; one panel for each tuple of title, unit and values."""
+    """A bar for each label, in one panel for each tuple of title, unit and values."""
     axes = np.atleast_1d(picture.subplots(len(panels), 1, sharex=True))
     for panel, (title, unit, numbers) in zip(axes, panels, strict=True):
         values = np.asarray(numbers, float)
@@ -303,7 +306,10 @@ def stacked(
     times_s: Sequence[Sequence[float]],
     marked: int,
 ) -> None:
-    """Stacked bars of times: a bar per label, a part per series, negative parts downwards; one is marked."""
+    """Stacked bars of times: a bar for each label, with a part for each series.
+
+    Negative parts point downwards. One bar is marked.
+    """
     axes = picture.subplots()
     values = np.asarray(times_s, float)
     x = np.arange(len(labels))
@@ -328,11 +334,11 @@ def stacked(
 
 DASHES = (0, (4, 3))
 LEAST_SEEN = 0.005
-"""Fraction of a figure's height below which a part is invisible, so that the legend leaves it out."""
+"""A part of a bar below this fraction of the figure's height is invisible, so the legend leaves it out."""
 MANY_POINTS = 32
-"""Most ranks whose intervals are drawn as bars; more become a band."""
+"""Largest number of ranks whose intervals are drawn as bars; with more ranks, the intervals become a band."""
 MIN_RATIO = 2.0
-"""Minimum ratio between the ends of a colour scale, so that almost equal values look alike."""
+"""Minimum ratio between the ends of a colour scale. It makes almost equal values look alike."""
 
 
 def windows(picture: Picture, window_s: float, rates: Any, in_transit: Any, mean: float, title: str) -> None:
@@ -480,7 +486,7 @@ def _edges(first: Any) -> Any:
 
 
 def _corners(edges: Any) -> Any:
-    """The x coordinates of a staircase of values, each repeated; matplotlib's own steps are much slower."""
+    """The x coordinates of a staircase of values: inner edges twice. Matplotlib's steps are much slower."""
     return np.repeat(edges, 2)[1:-1]
 
 

@@ -44,7 +44,7 @@ class Figure:
     header : tuple of str
         Names of the columns, with their units as suffixes.
     rows : tuple of tuple
-        Exactly the data that are drawn; None: not known.
+        Exactly the data that are drawn; an unknown value is None.
     draw : callable
         Draws the figure into an empty matplotlib figure.
     size : tuple of float
@@ -80,7 +80,7 @@ class Bars:
 
 
 def plot(kind: str, *data: Any, **how: Any) -> Callable[[Picture], None]:
-    """A function that draws by `show.drawing`'s function `kind`; matplotlib is imported when it runs."""
+    """A function that draws with the function `kind` of `show.drawing`; only its call imports matplotlib."""
 
     def draw(picture: Picture) -> None:
         from mpicoloc.show import drawing
@@ -100,7 +100,7 @@ def csv_text(figure: Figure) -> str:
 
 
 def formats_of(text: str | None) -> tuple[str, ...]:
-    """The formats in a flag's value; all formats if it was not given.
+    """The formats in a flag's value; all formats if the flag was not given.
 
     Raises `UsageError` if one is unknown.
     """
@@ -141,15 +141,15 @@ def _content(figure: Figure, format_: str) -> bytes:
 
 
 MOST = 512
-"""Most ranks or nodes to show one by one."""
+"""Largest number of ranks or nodes to show one by one."""
 LONGEST = 24
-"""Most letters of a name beside an axis."""
+"""Largest number of letters of a name beside an axis."""
 ELLIPSIS = "\N{HORIZONTAL ELLIPSIS}"
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of `size` ranks: `of[i]` is the block of row i, `first` has the first rank of each block."""
+    """Blocks of `size` ranks. `of[i]` is the block of row i; `first` has the first rank of each block."""
 
     of: Array
     first: Array
@@ -162,7 +162,7 @@ class Blocks:
         return np.divide(sums, n, out=np.full(len(n), np.nan), where=n > 0)
 
     def least(self, values: ArrayLike) -> Array:
-        """Least value of each block's rows; NaN for a block without values."""
+        """Smallest value of each block's rows; NaN for a block without values."""
         out = np.full(len(self.first), np.inf)
         np.fmin.at(out, self.of, np.asarray(values, float))
         return np.where(np.isfinite(out), out, np.nan)

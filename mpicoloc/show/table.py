@@ -143,12 +143,12 @@ class _Output(Console):
     """Standard output; a reader that closes the pipe is not an error."""
 
     def on_broken_pipe(self) -> None:
-        """Raise the error for `cli.main`; rich would exit with code 1, which is a result of some verbs."""
+        """Raise the error for `cli.main`; rich would exit with code 1, which some verbs use as a result."""
         raise BrokenPipeError
 
 
 class _Trimmed:
-    """A pipe or file whose lines end without the blanks with which rich pads them."""
+    """A pipe or file that drops the blanks with which rich pads the ends of lines."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -190,7 +190,8 @@ class Column:
     is_name : bool
         Whether the column is left-aligned and can fold. If no column is a name, the first one becomes one.
     left_out : int
-        0: the column stays; otherwise it can be left out on a narrow terminal, 1 first.
+        0: the column is always shown. Otherwise, it can be left out on a narrow terminal; 1 is left out
+        first.
     missing : str
         Text for None and NaN.
     """
@@ -227,7 +228,7 @@ def word_columns(header: Iterable[str]) -> list[Column]:
 
 
 def interval(found: Estimate, form: str = ".3f") -> str:
-    """The ends of an estimate's interval; ``-`` if it has none, or if both ends are the same when rounded."""
+    """The ends of an estimate's interval; ``-`` if there is none, or if both ends round to the same."""
     return ends(found.low, found.high, form) or "-"
 
 

@@ -33,7 +33,7 @@ _AWAY_MESSAGES = (
 BUSY_MESSAGE = "Resource temporarily unavailable"
 """Answer of slurmctld (24.11 or later) to a change of partition before the first scheduling attempt."""
 _BUSY_PAUSES_S = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4)
-"""Pauses between attempts to change such a job, s."""
+"""Pauses between attempts to change a job while slurmctld answers `BUSY_MESSAGE`, s."""
 
 
 class ControllerAway(EnvironmentFault):
@@ -88,7 +88,7 @@ def _controller_away(words: str) -> ControllerAway:
 
 
 def ask(command: Sequence[str]) -> str:
-    """Output of a Slurm command at a job's end, with a short limit; `os.fsencode` restores its bytes."""
+    """Output of a Slurm command at a job's end, with a short limit; `os.fsencode` gives its bytes."""
     return run_program(command, limit_s=_ASK_S, errors="surrogateescape")
 
 
@@ -107,7 +107,8 @@ _CONDITIONS = (
     *("dependency", "excluded_nodes", "resv_name", "features", "licenses", "tres_per_node", "tres_per_job"),
     *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
-"""Fields with conditions beyond nodes and processors; also of arrays, as changing a task changes all."""
+"""Fields with conditions beyond nodes and processors. Fields of arrays count too, because a change to one
+task of an array changes all tasks."""
 _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 
@@ -146,7 +147,7 @@ def partitions(settings_text: str) -> tuple[BatchQueue, ...]:
 
 
 def shares_out_memory(settings_text: Mapping[str, str]) -> bool:
-    """Whether Slurm's settings give jobs only as much memory as they request."""
+    """Whether jobs get only as much memory as they request, according to Slurm's settings."""
     return "MEMORY" in settings_text.get("SelectTypeParameters", "").upper()
 
 
@@ -255,14 +256,14 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
 def _can_have_more(row: Mapping[str, Any], n_nodes: int) -> bool:
     """Whether the user lets the job have more nodes than it needs.
 
-    Slurm 26.05 sets a largest number for jobs whose users name none.
+    Slurm 26.05 also sets a largest number of nodes for jobs whose users give none.
     """
     is_implicit = "JOB_IMPLICIT_MAX_NODES" in row.get("flags", ())
     return not is_implicit and n_nodes < _number(row["max_nodes"]) < _NO_VALUE
 
 
 def _memory_bytes(row: Mapping[str, Any], n_nodes: int) -> float:
-    """Memory that a job requests on each node, bytes; infinite if it requests none, because it gets all."""
+    """Memory that a job requests on each node, bytes. If it requests none, infinite: it gets all memory."""
     n_cpus = math.ceil(_number(row["cpus"]) / max(n_nodes, 1))
     asked_mib = max(_number(row["memory_per_node"]), _number(row["memory_per_cpu"]) * n_cpus)
     return asked_mib * 2**20 or math.inf
@@ -303,8 +304,8 @@ _WIDTH, COMMENT_WIDTH = 128, 8192
 _FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
            "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
            "Partition", "BatchFlag")  # fmt: skip
-"""Columns of `_WIDTH` bytes. AdminComment follows, which root writes, and then Account, which can be any text
-of the user where Slurm does not check accounts."""
+"""Columns of `_WIDTH` bytes. Two columns follow: AdminComment, which root writes; and Account, which can be
+any text of the user where Slurm does not check accounts."""
 _LEAD = len(_FIELDS) * _WIDTH
 
 
@@ -314,8 +315,8 @@ class Start:
 
     `submitted_unix_s` differs between the starts of a job: a requeued job gets a new submit time when it has
     left its nodes. Files of this start are not older than `since_unix_s`. `address` names only this job,
-    where the number could mean all tasks of an array. `admin_comment` is None if it is too long to be read.
-    `fields` has all values from slurmctld, by squeue's names.
+    whereas the job's number could mean all tasks of an array. `admin_comment` is None if it is too long to be
+    read. `fields` has all values from slurmctld, by squeue's names.
     """
 
     job: int

@@ -38,12 +38,12 @@ MAX_FILE_BYTES = 256 << 20
 MEMORY_BYTES = 3 << 29
 """Memory limit of a process that parses a profile, bytes: no job's limits apply to an epilog."""
 KEEPER_S = 10.0
-"""Longest wait for the keepers, which write the profile of a killed job, s."""
+"""Longest wait for the keepers of a killed job to write its profile, s."""
 _NAP_S = 0.1
 PRICES = ".mpicoloc-prices-"
 """Prefix of the cache files that `price_so_far` keeps in the spool while a job runs."""
 _STALE_S = 3600.0
-"""Age at which a partly written file is removed, s: its writer was killed."""
+"""Age at which a partly written file is removed, s: its writer must have been killed."""
 _PRICES_KEPT_S = 30 * 86400.0
 """Age at which a cache of prices is removed, s: its job ended without an epilog."""
 _MARK_KEPT_S = 400 * 86400.0
@@ -104,7 +104,7 @@ def sign(
     Raises `EnvironmentFault` if the spool cannot be written.
     """
     path, to = found[0], os.path.join(spool, found[1])
-    # The user may have changed the file since, so a profile that is signed already is not replaced.
+    # The user may have changed the file after it was signed, so a signed profile is not replaced.
     if os.path.lexists(to) or _was_signed_for_earlier_start(path, found[1], spool, start):
         return None
     content = _read_user_file(path, start.uid, signed_profiles(spool, start))
@@ -124,7 +124,10 @@ def sign(
 
 
 def _was_signed_for_earlier_start(path: str, name: str, spool: str, start: Start) -> bool:
-    """Whether the profile was signed for an earlier start, by file times, as Slurm's are too coarse."""
+    """Whether the profile was signed for an earlier start.
+
+    The times of files are compared, because Slurm's times are too coarse.
+    """
     of_step = name.removeprefix(start.stem)
     same = re.compile(rf"{start.job}\.\d+{re.escape(of_step)}")
     with contextlib.suppress(OSError):
@@ -195,13 +198,13 @@ def read_signed(paths: Sequence[str], start: Start) -> list[Profile]:
 
 
 def wait_for_writers(start: Start, folder: str, limit_s: float = KEEPER_S) -> bool:
-    """Wait for the keepers of a killed job, which write its profile. Returns whether they have ended."""
+    """Wait for the keepers of a killed job to write its profile. Returns whether the keepers have ended."""
     deadline_s = time.monotonic() + limit_s
     with _as_user(start.uid):
         files = leftovers.files(folder)
         jobs = {key: paths for key, paths in files.items() if _belongs_to(key, paths, start.job)}
     while pids := _processes(start.uid, jobs):
-        # Poll only the processes found. When they have ended, search again for processes they started.
+        # Poll only the processes found. When they have ended, search again for processes that they started.
         while any(any(init_barrier.entries(str(pid), "cmdline")) for pid in pids):
             if time.monotonic() > deadline_s:
                 return False
@@ -243,7 +246,7 @@ def _as_user(uid: int) -> Iterator[None]:
 
 
 def _belongs_to(key: str, paths: Iterable[str], job: int) -> bool:
-    """Whether files belong to this job, by the job number in the PMIx key or in the segments."""
+    """Whether files belong to this job: the PMIx key or the segments must have the job's number."""
     if re.search(rf"\.{job}[.-]\d+$", key):
         return True
     for path in paths:
@@ -293,7 +296,7 @@ def remove_cache(spool: str, start: Start) -> None:
 
 
 def _version(path: str) -> str:
-    """Name, size and time of a profile, which change when the site replaces the file."""
+    """Name, size and time of a profile. Size or time changes when the site replaces the file."""
     try:
         status = os.stat(path)
     except OSError:
@@ -302,7 +305,9 @@ def _version(path: str) -> str:
 
 
 def _read(paths: Sequence[str], start: Start) -> Iterator[tuple[str, ProfilePrice]]:
-    """Prices by those files that are valid profiles; read in one process, or one by one after an error."""
+    """Prices by those files that are valid profiles. One process reads all; after an error, each is read
+    alone.
+    """
     found = read_signed(paths, start)
     if len(found) == len(paths):
         yield from zip(paths, map(price_of_profile, found), strict=True)
@@ -340,7 +345,7 @@ def price_of_profile(profile: Profile) -> ProfilePrice:
 
 
 def sum_prices(prices: Sequence[ProfilePrice]) -> dict[str, Any]:
-    """Price of all steps of a job, and the slowdown of the most expensive step."""
+    """Total price of a job's steps, and the slowdown of the most expensive step."""
     return {
         "n_profiles": len(prices),
         "slowdown": max(prices, key=lambda price: price.runtime_su or 0.0).slowdown,

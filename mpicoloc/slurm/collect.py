@@ -39,12 +39,13 @@ _WAITS, _KNOWN = "waits", "known"
 _NEW = ("charged", "would be charged")
 _STATUS = (*_NEW, "already charged", "late", "refused")
 _OF_PLUGIN = re.compile(rf"\d+\.\d+(\.(\d+|{'|'.join(SCRIPTS)}))?")
-"""Names that the plugin gives to files. A record with another name counts only next to a profile."""
+"""Names that the plugin gives to files. A record with another name counts only if its profile is beside
+it."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A step, named by its files; `is_charged`: it was charged in full before it had a profile."""
+    """A step, named by its files; `is_charged` if it was charged in full before it had a profile."""
 
     folder: str
     stem: str
@@ -68,7 +69,7 @@ class Step:
 
     @property
     def is_script(self) -> bool:
-        """Whether the name is that of the job itself: its script or allocation."""
+        """Whether the name means the job itself (its script or its allocation), not a step."""
         return self.stem.rpartition(".")[2] in SCRIPTS
 
 
@@ -137,7 +138,7 @@ def _doubts(folder: str, names: Sequence[str]) -> Iterator[str]:
 
 @dataclass
 class CpuTimeline:
-    """CPUs in use by the steps of a job, as a function of the job's run time without suspensions.
+    """CPUs that the steps of a job use, as a function of the job's run time without suspensions.
 
     The steps use ``n_cpus[i]`` CPUs from ``at_s[i]`` on.
     """
@@ -173,8 +174,9 @@ class ChargedJob:
     """Charges of the steps of one run of a job, so that no CPU second is charged twice.
 
     `n_turns` comes from `charges.charges_of_job`. `by_hand` lists charges by hand for this job number that
-    belong to no known step. `paid_cpu_s` has each step except scripts. `unpaid_cpu_s` is CPU time of these
-    steps that nobody has paid, because a charge that overlaps others was refunded.
+    belong to no known step. `paid_cpu_s` has the paid CPU seconds of each step except scripts. `unpaid_cpu_s`
+    is the CPU time of these steps that nobody has paid, because a charge that overlaps other charges was
+    refunded.
     """
 
     n_turns: int
@@ -184,7 +186,7 @@ class ChargedJob:
     load: CpuTimeline = field(default_factory=CpuTimeline)
 
     def add_charge(self, record: StepRecord, cpu_s: float | None) -> None:
-        """Add the charge of a step; `cpu_s` None: it was charged by hand for all its CPU seconds."""
+        """Add the charge of a step; if `cpu_s` is None, all its CPU seconds were charged by hand."""
         if record.is_script or record.step in self.paid_cpu_s:
             return
         self.paid_cpu_s[record.step] = record.cpu_s if cpu_s is None else cpu_s
@@ -207,7 +209,10 @@ class ChargedJob:
         return {}, {}, round(record.cpu_s - own_cpu_s, 3)
 
     def _by_hand_cpu_s(self, script: StepRecord) -> dict[str, float]:
-        """CPU seconds charged by hand for runs in a script; each at most the script's after its start."""
+        """CPU seconds charged by hand for runs in a script.
+
+        Each charge counts at most the CPU seconds that the script had after the start of the run.
+        """
         end_s = script.step_start_unix_s + script.ran_s
         return {
             str(paid.transaction): round(
@@ -224,9 +229,9 @@ class _Books:
 
     `by` is the Slurm field that names the paying account: ``user`` or ``account``. `grace_s` is the age of a
     record, s, at which its step is charged without a profile. `accounts` has the names of all accounts,
-    `key_id` identifies the site's key. `jobs` maps runs to the charges of their jobs: of all jobs in a dry
-    run, else of the last job only. `held` has starts of jobs with a step that is not charged yet: until then
-    the script's share is unknown.
+    `key_id` identifies the site's key. `jobs` maps runs to the charges of their jobs; in a dry run it has all
+    jobs, otherwise only the last job. `held` has the starts of jobs that have a step which is not charged
+    yet: until it is charged, the script's share is unknown.
     """
 
     ledger: Ledger
@@ -474,9 +479,10 @@ def _charge_by(
 
 
 def _check_by_hand(charge: Charge, record: StepRecord, job: ChargedJob) -> None:
-    """Refuse to charge a step that was charged by hand from another profile than that of `charge`.
+    """Refuse to charge a step if it was charged by hand from another profile than the profile of `charge`.
 
-    A script is not refused if that charge is for another run in the job: the script pays for the rest.
+    A script is not refused if the charge by hand is for another run in the job: the script then pays for the
+    rest.
     """
     start_s = charge.facts["start_unix_s"] or 0.0
     step = JobCharge(0, str(record.job), start_s, charge.digest, record.cpu_s, record)
@@ -533,14 +539,14 @@ def _script_of(record: StepRecord, ledger: Ledger) -> Standing | None:
 
 
 def _covered_by_script(step: Step, script: Standing, books: _Books) -> Result | str:
-    """Result for a step whose time its job's script has paid. The ledger then lists the step as covered."""
+    """Result for a step if its job's script has paid its time. The ledger then lists the step as covered."""
     if not books.is_dry:
         bill_ledger.cover(books.ledger, script.facts["run"], os.path.basename(step.record))
     return _late_profile(step, [script]) if step.has_profile else _KNOWN
 
 
 def _account(record: StepRecord, books: _Books) -> str:
-    """The account that pays. It is checked first, because reading the profile takes longer."""
+    """The account that pays. It is checked before the profile is read, because reading takes longer."""
     name = books.payer(record)
     if name is None:
         raise Refused(f"job {record.job} had no account in Slurm: {BY_HAND}")

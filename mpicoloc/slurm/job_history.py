@@ -25,15 +25,15 @@ from mpicoloc.pairing.training_sets import read_runs
 from mpicoloc.profile import history
 
 N_RUNS = 5
-"""Number of most recent jobs of a kind from which its features are taken."""
+"""Number of jobs of a kind, the most recent ones, from which the features of the kind are taken."""
 N_MEASURED_JOBS = 20
-"""Number of most recent jobs of a kind whose measured slowdowns count."""
+"""Number of jobs of a kind, the most recent ones, that contribute measured slowdowns."""
 RUNTIME_MAX_S = 366 * 86400.0
 """A longer run time is implausible, s."""
 N_CORES_MAX = 10**8
-"""More cores are implausible."""
+"""A larger number of cores is implausible."""
 FEATURE_MAX = 1e21
-"""A larger feature is implausible, whatever its unit. The square must stay finite."""
+"""A larger feature is implausible, whatever its unit. The square of a feature must stay finite."""
 COLUMNS = ("user", "batch_name", "job", "n_ranks", "start_unix_s", "wall_s", "partial", "slowdown")
 """Columns that are read from the history."""
 Name = tuple[str, str]
@@ -59,7 +59,7 @@ class _ProfileRow:
 
 @dataclass(frozen=True)
 class _JobsOfName:
-    """Jobs of one name, each a list of its steps: in order of start, and by job number."""
+    """Jobs of one name, in order of start, and by job number. Each job is a list of its steps."""
 
     in_order: list[list[_ProfileRow]]
     of_number: dict[str, list[list[_ProfileRow]]]
@@ -69,8 +69,8 @@ class _JobsOfName:
 class ProfileHistory:
     """Data about kinds of jobs (user, name, number of ranks) from the profiles below a folder.
 
-    `machine` is the model's: profiles from other machines are left out. `notes` has a message for each type
-    of problem with the folder's index or with profiles.
+    `machine` is the machine of the model; profiles from other machines are left out. `notes` has a message
+    for each type of problem with the folder's index or with profiles.
     """
 
     folder: str
@@ -181,7 +181,7 @@ class ProfileHistory:
         return tuple(step.path for job in reversed(list(found)) for step in job)
 
     def _jobs_of(self, kind: Kind, *, is_measured: bool = False) -> Iterator[list[_ProfileRow]]:
-        """Ended jobs of a kind, latest first; with `is_measured`, only jobs with a measured slowdown."""
+        """Ended jobs of a kind, the latest first. With `is_measured`, only jobs with a measured slowdown."""
         user, name, n_ranks = kind
         return (
             job
@@ -205,7 +205,10 @@ class ProfileHistory:
         return self._jobs[name]
 
     def _kind_of_number(self, number: str, beside: Sequence[_ProfileRow]) -> Kind | None:
-        """Kind of the job with this number that overlapped `beside`; None if no job or several match."""
+        """Kind of the job with this number that ran at the same time as `beside`.
+
+        None if no job matches, or if jobs of several kinds match.
+        """
         begin_s, end_s = beside[0].start_unix_s, _end_s(beside)
         found = {
             (*name, production.peak_ranks(job))

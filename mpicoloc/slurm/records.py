@@ -187,7 +187,7 @@ class Sealed:
     code: str
 
     def reason(self, key: Key) -> str:
-        """The reason to doubt that the holder of `key` wrote the record; empty if there is none."""
+        """The reason to doubt that the holder of `key` wrote the record; empty if there is no doubt."""
         # Compare in constant time: the timing must not reveal how many bytes of a forged code are right.
         if hmac.compare_digest(mac(key, self.covered).encode(), self.code.encode("utf-8", "replace")):
             return ""
@@ -207,7 +207,7 @@ def record_paths(spool: str, job: int) -> list[str]:
 
 
 def write_sealed(path: str, record: StepRecord, key: Key) -> bool:
-    """Write a record atomically, readable by its owner only. Returns False if a record exists: it stays.
+    """Write a record atomically, readable by its owner only. An existing record stays; returns False then.
 
     Raises `EnvironmentFault` if the record cannot be written.
     """
@@ -326,10 +326,10 @@ def split_by_known_steps(
 
 
 def is_note_of(start: Start, note: StepNote) -> bool:
-    """Whether a note belongs to this start of the job: not to an earlier start or a namesake of the job."""
+    """Whether a note belongs to this start, not to an earlier start or another job of that number."""
     if start.fields.get("StateCompact") == "PD":
         return False
-    # A job that was not requeued has no earlier start, so clocks may differ.
+    # A job that was not requeued has no earlier start, so a difference between clocks can be tolerated.
     early_s = 1.0 if _restarts(start.fields) else SKEW_S
     return note.uid == start.uid and note.begun_unix_s >= start.submitted_unix_s - early_s
 
@@ -340,9 +340,9 @@ def _restarts(row: Mapping[str, str]) -> int:
 
 
 def _record_of_ended(start: Start, step: str, note: StepNote | None, ended_unix_s: float) -> StepRecord:
-    """Record of a step that ends now: from Slurm if it still knows the step, else from the note."""
+    """Record of a step that ends now, from Slurm; if Slurm no longer knows the step, from the note."""
     if note is None or not is_leaving(start, note):
-        # scontrol is not asked about scripts: it prints nothing or all steps, whose names a user may choose.
+        # Do not ask scontrol about a script: it prints nothing, or all steps, with names that users choose.
         command = ["scontrol", "--oneliner", "show", "step", f"{start.job}.{step}"]
         try:
             text = "" if step in SCRIPTS else client.ask(command)
@@ -354,7 +354,7 @@ def _record_of_ended(start: Start, step: str, note: StepNote | None, ended_unix_
 
 
 def is_leaving(start: Start, note: StepNote) -> bool:
-    """Whether a requeued job is leaving its nodes. Slurm has then lost the job's start and run time."""
+    """Whether a requeued job is leaving its nodes: Slurm has lost the job's start and run time by then."""
     begun = start.fields.get("StartTime", "")
     is_later = begun.isdecimal() and int(begun) > note.begun_unix_s + 1.0
     return not start.is_running and is_later and _restarts(start.fields) > 0
@@ -372,7 +372,7 @@ def parse_step(start: Start, step: str, text: str, user: str, ended_unix_s: floa
 
 
 def record_from_note(start: Start, note: StepNote, ended_unix_s: float) -> StepRecord:
-    """Record of a step that Slurm has forgotten: the step's fields from its note, the job's from Slurm.
+    """Record of a step that Slurm has forgotten. The step's fields are from its note, the job's from Slurm.
 
     Raises `DataError` if Slurm's answer about the job is not understood.
     """
@@ -395,7 +395,7 @@ def _changed(row: Mapping[str, str], **values: object) -> dict[str, str]:
 def _make_record(
     start: Start, step: str, own: tuple[float, int, int] | None, user: str, ended_unix_s: float
 ) -> StepRecord:
-    """The record; `own` has start, nodes and CPUs of the step, or is None to take the job's."""
+    """The record. `own` has start, nodes and CPUs of the step; if it is None, the job's are taken."""
     row = start.fields
     try:
         job_start = float(row["StartTime"])
@@ -475,7 +475,7 @@ def _attempt(made: Iterator[str]) -> Iterator[str | MpicolocError]:
 
 
 def _write_allocation(spool: str, start: Start, key: signature.Key) -> Iterator[str]:
-    """Write the record of a job without a script, whose steps may not fill the job's time."""
+    """Write the record of a job without a script; its steps may use only a part of the job's time."""
     if start.fields["BatchFlag"] != "0":
         return  # its script is charged, unless the user has excluded the script from measurement
     known = recorded_steps(spool, start)
@@ -501,7 +501,7 @@ def settle_all(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
     read.
     """
     yield from _settle_notes(spool, key)
-    # After the notes, because a job gets its own record only if one of its steps has a record.
+    # Do this after the notes: a job gets its own record only if one of its steps has a record.
     yield from _settle_allocations(spool, key)
 
 
@@ -547,7 +547,7 @@ def _settle_note(
 
 def _settle_allocations(spool: str, key: signature.Key) -> Iterator[str | MpicolocError]:
     """Write the records of marked jobs that have ended."""
-    marked = marked_jobs(spool)  # before the query, whose answer may lack jobs that are marked later
+    marked = marked_jobs(spool)  # before the query: its answer may lack jobs that are marked later
     known = _jobs_without_script() if marked else {}
     for job in marked:
         yield from _attempt(_settle_allocation(spool, job, known.get(job), key))
@@ -630,7 +630,10 @@ def _squeue_row(start: Start, notes: Sequence[StepNote]) -> dict[str, str]:
 
 
 def _has_record_already(spool: str, note: StepNote, key: signature.Key) -> bool:
-    """Remove the note, which a hung writer may leave, if its step has a record. Returns whether it did."""
+    """Remove the note if its step has a record.
+
+    A writer that hung may have left the note. Returns whether the note was removed.
+    """
     sealed = None
     for other in record_paths(spool, note.job):
         with contextlib.suppress(MpicolocError):

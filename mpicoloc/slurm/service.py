@@ -1,4 +1,4 @@
-"""The pairing service: reads Slurm's queue periodically, and decides which waiting jobs share a node next.
+"""The pairing service. It reads Slurm's queue periodically, and decides which waiting jobs share nodes.
 
 The service can die at any time, because it rebuilds its state from the queue and the profiles. Slurm
 schedules jobs that the service has not changed as usual.
@@ -40,9 +40,9 @@ MeasuredPairs: TypeAlias = Mapping[tuple[Kind, Kind], Sequence[Estimate]]
 EXCLUDED_S = 600.0
 """Time for which the service does not touch a job after Slurm refused to change it, s."""
 FORBIDDEN_SLOWDOWN = 1e9
-"""Slowdown of two leaders: so large that no plan pairs them, because each has nodes of its own."""
+"""Slowdown assumed for two leaders. It is so large that no plan pairs them: each has nodes of its own."""
 SNAPSHOT_AGE_MAX_S = 1.0
-"""Largest age of a snapshot, s. Reading thousands of profiles for the first time takes longer."""
+"""Largest age of a snapshot, s. It is exceeded when thousands of profiles are read for the first time."""
 MIN_REMAINING_S = 1.0
 """Assumed remaining run time of a job that has run longer than its profiles predict, s."""
 
@@ -70,7 +70,7 @@ class ServiceSettings:
 
 
 def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
-    """A warning if nodes differ from the machine on which the model was measured, else an empty list."""
+    """A warning if nodes differ from the machine on which the model was measured; else, an empty list."""
     machine = getattr(how.model, "machine", None)
     nodes = sharing_plan.usable(now, how.partitions)
     other = None if machine is None else next((each for each in nodes if each.n_cpus != machine.n_cpus), None)
@@ -96,13 +96,14 @@ def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -
         return plan_groups(leaders, waiting, features, how, now, measured)
 
     def growth(job: BatchJob, others: Sequence[BatchJob]) -> float:
-        # Jobs that take turns on a processor take at least this much longer, whatever the model predicts.
+        # Jobs that take turns on a processor are slowed down by at least this factor, whatever the model
+        # predicts.
         least = float(max(how.n_sharing, how.rules.prior_slowdown or 1.0))
         both = [job, *others]
         if not all(each.id in features for each in both):
             return least
         value, high = _expected_slowdowns(both, features, how, measured)
-        # An unknown pair adds nothing here; `least` covers it.
+        # A pair with an unknown slowdown adds nothing here, because `least` covers it.
         lost = np.nan_to_num(np.fmax(value, high)[0, 1:] - 1.0)
         return max(1.0 + float(lost.sum()), least)
 
@@ -110,7 +111,7 @@ def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -
 
 
 def _within_limit(job: BatchJob, found: JobFeatures) -> JobFeatures:
-    """Cap the run time at the job's time limit, which profiles of longer runs may exceed."""
+    """Cap the run time at the job's time limit, because the profiles may be of longer runs."""
     return dataclasses.replace(found, runtime_s=min(found.runtime_s, max(own_limit_s(job), MIN_REMAINING_S)))
 
 
@@ -203,7 +204,7 @@ def _fits_in(job: BatchJob, found: JobFeatures, room: Room) -> bool:
 
 def _n_cores(job: BatchJob) -> float:
     """Processors that a job needs on each of its nodes."""
-    # A running job is allocated all processors of its nodes, so its tasks show what it uses.
+    # A running job is allocated all processors of its nodes, so only its number of tasks shows what it uses.
     n_cores = max(job.n_tasks, job.n_cpus) if job.state == PENDING else job.n_tasks
     return max(n_cores / max(job.n_nodes, 1), 1.0)
 
@@ -316,7 +317,8 @@ def change_jobs(
                 extended.append(job)
         except UpdateRefused:
             for leader in extended:
-                # Slurm refuses to change a leader that has ended meanwhile, which needs no change.
+                # Slurm refuses to change a leader that has ended meanwhile, but such a leader needs no
+                # change.
                 with contextlib.suppress(UpdateRefused):
                     _update(leader.id, {"TimeLimit": _minutes(leader.limit_s)}, pauses_s)
             raise
@@ -349,7 +351,7 @@ def _commit_changes(
 def _release_changes(
     action: sharing_plan.Release, job: BatchJob, partitions: sharing_plan.Partitions
 ) -> dict[str, str]:
-    """Changes that undo the service's changes, except where somebody else has changed the job since."""
+    """Changes that undo the service's changes. What somebody else has changed since stays."""
     changes = {"AdminComment": ""}
     if job.partition != partitions.shared:
         return changes
@@ -367,10 +369,11 @@ def _release_changes(
 def release_jobs(
     partitions: sharing_plan.Partitions, audit: AuditLog, names: Collection[str] = ()
 ) -> list[sharing_plan.Release]:
-    """Undo the service's changes of all waiting jobs, or of the jobs that wait for the nodes `names`.
+    """Undo the service's changes to all waiting jobs, or to the jobs that wait for the nodes `names`.
 
-    Result: the actions. Raises `EnvironmentFault` if Slurm does not answer or refuses to change a job; in the
-    latter case the other jobs are released. Raises `UsageError` if Slurm lacks one of the partitions.
+    Result: the actions. Raises `EnvironmentFault` if Slurm does not answer, or if it refuses to change a job;
+    after a refusal, the other jobs are released all the same. Raises `UsageError` if Slurm lacks one of the
+    partitions.
     """
     now = client.snapshot()
     if missing := _missing_partitions(now, partitions):
@@ -494,7 +497,7 @@ def _apply_actions(
     new = []
     for action in actions:
         if isinstance(action, sharing_plan.Commit) and unchanged & set(action.after):
-            continue  # the job would wait for one that could not be moved
+            continue  # it would wait for a job that could not be moved
         if state.excluded_until_s.keys() & set(_jobs_of(action)):
             continue
         new.append(action)
@@ -592,7 +595,7 @@ def named_partitions(alone: str, shared: str) -> Partitions:
 
 
 def watch(pairing: PairingService, interval_s: float, *, is_once: bool) -> None:
-    """Run rounds until the process ends, or run one round. A lock admits one service that changes jobs.
+    """Run rounds until the process ends, or run one round. A lock ensures that only one service changes jobs.
 
     Raises the `MpicolocError` that stopped a single round. Without `is_once` the error is reported, and the
     next round tries again.

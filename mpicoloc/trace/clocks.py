@@ -20,16 +20,18 @@ from mpicoloc.core.profile import Array, Ints
 DRIFT = 2e-4
 """Upper bound of the drift between the clocks of two computers, s per s."""
 DECAY = 1e-5
-"""A clock that was advanced runs slower by this, s per s, until the advance is gone."""
+"""After an advance, a clock runs slower by this amount, s per s, until the advance is gone."""
 MAX_PASSES = 200
 
 Messages = Mapping[tuple[int, int], tuple[Array, Array]]
-"""Begins of sends and ends of receives by sending and receiving node, each by its node's own clock, ns."""
+"""Keys: sending and receiving node. Values: begins of the sends by the sender's clock, and ends of the
+receives by the receiver's clock, ns."""
 
 
 @dataclass(frozen=True)
 class Clock:
-    """A node's clock: at `t_ns` it is `offset_ns` ahead of the common clock, linear between these times.
+    """A node's clock: at `t_ns` it is `offset_ns` ahead of the common clock; between these times, the offset
+    is linear.
 
     At each `step_t_ns` the clock is advanced by at least `step_ns`; the advance then decays.
     """
@@ -126,7 +128,7 @@ def _early(clocks: Sequence[Clock], messages: Messages) -> tuple[int, int]:
 
 
 def _lines(clocks: list[Clock], messages: Messages) -> list[Clock]:
-    """Fit the clocks node by node; next comes the node with most messages to nodes that are done."""
+    """Fit the clocks node by node. The next node is always the one with most messages to the nodes done."""
     placed, left = [0], list(range(1, len(clocks)))
     while left:
         node = max(left, key=lambda i: sum(_n_between(messages, i, other) for other in placed))
@@ -141,7 +143,10 @@ def _n_between(messages: Messages, a: int, b: int) -> int:
 
 
 def _line(clocks: Sequence[Clock], node: int, placed: Sequence[int], messages: Messages) -> Clock:
-    """The node's clock as a line between the bounds of its messages; unchanged if one side has no bounds."""
+    """The node's clock as a line between the bounds of its messages.
+
+    The clock is unchanged if one side has no bounds.
+    """
     clock = clocks[node]
     highs, lows = [], []
     for other in placed:
@@ -226,7 +231,7 @@ def _with_steps(clock: Clock, parts: list[tuple[Array, Array]]) -> Clock:
     step = np.concatenate([np.array(clock.step_ns, float), *(part[1] for part in parts)])
     order = np.lexsort((-step, t))
     t, step = t[order], step[order]
-    # Drop steps that do not exceed what is left of earlier ones.
+    # Drop steps that do not exceed what is left of earlier steps.
     reach = step + DECAY * (t - t[0])
     before = np.maximum.accumulate(np.concatenate([[-np.inf], reach[:-1]]))
     kept = reach > before

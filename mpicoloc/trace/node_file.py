@@ -25,11 +25,11 @@ from mpicoloc.pmpi import elf
 SUFFIX = ".trace"
 MAGIC, VERSION = 0x7274636D, 1
 MAX_EVENTS = 32768
-"""Most events in a block."""
+"""Largest number of events in a block."""
 MAX_BYTES = 1 << 21
 """Largest payload of a block, bytes."""
 MAX_BLOCKS = 1 << 26
-"""Most blocks of a trace, all nodes together; their list takes 2.5 GiB."""
+"""Largest number of blocks of a trace, all nodes together; the list of so many blocks takes 2.5 GiB."""
 HEAD, CALLS, EVENTS = 1, 2, 3
 
 BLOCK = np.dtype(
@@ -77,14 +77,14 @@ class Events(NamedTuple):
 
 @dataclass(frozen=True)
 class TraceFile:
-    """A file of which only the list of blocks has been read."""
+    """A node's file; only its list of blocks has been read."""
 
     path: str
     job_id: str
     hostname: str
     n_ranks: int
     start_ns: int
-    """Wall-clock time at `t_init_ns`, which is by the node's own clock."""
+    """Wall-clock time at `t_init_ns`; `t_init_ns` is by the node's own clock."""
     t_init_ns: int
     names: tuple[str, ...]
     index: NDArray[np.void]
@@ -217,7 +217,7 @@ def _names(payload: bytes, crc: int) -> tuple[str, ...]:
 
 
 def _without_bad_end(file: Any, index: NDArray[np.void]) -> tuple[NDArray[np.void], int]:
-    """Drop damaged blocks at the end: if a node dies, the last blocks may be in the file without content."""
+    """Drop damaged blocks at the end: if a node dies, the file may have its last blocks without content."""
     n_bad = 0
     while n_bad < len(index):
         row = index[len(index) - n_bad - 1]

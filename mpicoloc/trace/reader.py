@@ -65,14 +65,13 @@ def fields_of(events: Events) -> Arrays:
 
 
 def after(rest: Arrays, fields: Arrays) -> Arrays:
-    """The rest of a block, followed by the next block."""
+    """The remaining events of a block, followed by those of the next block."""
     return {name: np.concatenate([rest[name], array]) for name, array in fields.items()}
 
 
 def whole_calls(fields: Arrays) -> tuple[Arrays, Arrays]:
-    """Events sorted by lane, with the index of each message's call (`i_call`); and the rest.
-
-    The rest are messages whose call is in a later block: a call follows its messages.
+    """Events sorted by lane, with the index of each message's call (`i_call`); and the rest. The rest are
+    messages whose call is in a later block, because the trace has a call after its messages.
     """
     order = np.argsort(fields["lane"], kind="stable")
     fields = {name: array[order] for name, array in fields.items()}
@@ -114,7 +113,7 @@ def messages_in(fields: Arrays) -> Arrays:
 
 
 def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
-    """The files of the latest run; files of earlier runs with the same name have some of the same ranks."""
+    """The files of the latest run. Files of earlier runs are left out: they have some of the same ranks."""
     found: list[TraceFile] = []
     for file in sorted(files, key=lambda file: -file.start_ns):
         if not any(np.isin(file.index["rank"], other.index["rank"]).any() for other in found):
@@ -123,7 +122,7 @@ def of_one_run(files: Iterable[TraceFile]) -> tuple[TraceFile, ...]:
 
 
 def is_begin_of(file: TraceFile, profile: Profile) -> bool:
-    """Whether the file of rank 0 has the same start time as the profile; true for files without rank 0."""
+    """Whether the file starts at the profile's start time; true if the file is not that of rank 0."""
     start_s = profile.job.start_unix_s
     return first_rank(file) != 0 or start_s == 0 or abs(file.start_ns * 1e-9 - start_s) < 1e-3
 
@@ -139,7 +138,7 @@ def trouble(files: Sequence[TraceFile]) -> tuple[str, ...]:
 
 
 def missing(files: Sequence[TraceFile], profile: Profile) -> dict[int, str]:
-    """A sentence for each rank of which the files have fewer events than it recorded."""
+    """A sentence for each rank that recorded more events than the files have of it."""
     found: dict[int, int] = {}
     for file in files:
         ranks, which = np.unique(file.index["rank"], return_inverse=True)
@@ -202,7 +201,7 @@ class Trace:
 
     @property
     def n_events(self) -> int:
-        """Events in the files: calls, and messages of calls that had several."""
+        """Number of events in the files: calls, and messages of calls that had several messages."""
         return sum(int(file.index["n"].sum(dtype=np.uint64)) for file in self.files)
 
     def __len__(self) -> int:
@@ -257,13 +256,15 @@ class Trace:
     def frames(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> Iterator[pd.DataFrame]:
-        """`frame` in pieces of at most 32,768 rows, for traces that do not fit into memory."""
+        """The result of `frame` in pieces of at most 32,768 rows, for traces that do not fit into memory."""
         return map(self._framed, self.pieces(ranks, begin_s, end_s))
 
     def pieces(
         self, ranks: Sequence[int] | None = None, begin_s: float | None = None, end_s: float | None = None
     ) -> Iterator[Arrays]:
-        """`frames` as plain arrays, each piece of one rank; `call` indexes `names`, `message` `MESSAGES`."""
+        """`frames` as arrays; each piece is of one rank. `call` indexes `names`; `message` indexes
+        `MESSAGES`.
+        """
         return self._calls(self._blocks(ranks, begin_s, end_s), begin_s, end_s)
 
     def messages(
@@ -306,7 +307,9 @@ class Trace:
     def _blocks(
         self, ranks: Sequence[int] | None, begin_s: float | None, end_s: float | None
     ) -> list[tuple[NDArray[np.void], NDArray[np.bool_]]]:
-        """For each file, blocks with events of these ranks and times, and whether all their events are."""
+        """For each file, the blocks that can have events of these ranks and times, and, for each block,
+        whether all of its events are in this time.
+        """
         low, high = self._window(begin_s, end_s)
         found = []
         for file, clock in zip(self.files, self.clocks, strict=True):
@@ -358,7 +361,7 @@ class Trace:
         return {"call": pd.CategoricalDtype(self.names), "message": pd.CategoricalDtype(list(MESSAGES))}
 
     def _joined(self, columns: Mapping[str, type], pieces: Iterator[Arrays], n_most: int) -> pd.DataFrame:
-        """One frame of all pieces, which are released one by one."""
+        """All pieces as one frame. Each piece is released once its rows are copied."""
         try:
             arrays: Arrays = {name: np.empty(n_most, kind) for name, kind in columns.items()}
         except MemoryError as error:
@@ -414,7 +417,7 @@ def _durations(events: Events, clock: Clock) -> NDArray[np.int64]:
 
 
 def read_folder(folder: str | os.PathLike[str]) -> Trace:
-    """The trace in a folder without a profile, each node by its own clock.
+    """The trace in a folder without a profile; the times of each node are by the node's own clock.
 
     Raises
     ------
@@ -464,7 +467,7 @@ def _files(folder: str) -> tuple[TraceFile, ...]:
 
 
 MIN_EVENTS = 1 << 20
-"""A smaller trace is read in less than a second."""
+"""The alignment of a trace with fewer events is not cached: such a trace is read in less than a second."""
 _VERSION = 1
 """Version of the clock correction, part of the cache's file name."""
 
@@ -497,7 +500,10 @@ def save(trace: Trace, found: Alignment) -> None:
 
 
 def _path(trace: Trace) -> str:
-    """Cache file, named by a digest of all that the alignment depends on; block lists have checksums."""
+    """Cache file, named by a digest of everything on which the alignment depends.
+
+    For the content of the blocks, the digest covers their checksums, which are in the lists of blocks.
+    """
     digest = hashlib.sha256(f"{mpicoloc.__version__} {_VERSION} {sorted(trace.incomplete)}".encode())
     for file, clock in zip(trace.files, trace.clocks, strict=True):
         digest.update(file.index.tobytes())
@@ -510,7 +516,7 @@ _SENT, _RECEIVED = MESSAGES.index("sent"), MESSAGES.index("received")
 Ends = Mapping[tuple[int, int], Array]
 """Times by sender and receiver."""
 MAX_MESSAGES = 1 << 29
-"""Most sends and receives between nodes that are used to correct clocks: 4 GiB of times."""
+"""Largest number of sends and receives between nodes that are used to correct clocks: 4 GiB of times."""
 
 
 class _TooManyError(Exception):
@@ -520,8 +526,9 @@ class _TooManyError(Exception):
 def aligned(trace: Trace) -> Trace:
     """The same trace with clocks corrected so that no message is received before it is sent.
 
-    This reads all messages between nodes, with 16 bytes of memory each; for a large trace only the first
-    time. A trace of one node, or with more than `MAX_MESSAGES`, stays unchanged.
+    This reads all messages between nodes, which takes 16 bytes of memory for each message; for a large trace,
+    only the first call does so. A trace of one node, or with more than `MAX_MESSAGES` such messages, stays
+    unchanged.
 
     Result: `alignment` has the correction; a note says if some messages are still early. Raises `DataError`
     if a file is damaged.

@@ -16,7 +16,8 @@ _OF_CALLS = ("n", "n_timed", "sent_bytes", "recv_bytes", "time_ns")
 def groups(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Group rows that are equal in all of these columns.
 
-    Shapes: `order` (n_rows,) sorts rows by group, `start` (n_groups,) has the position of each group there.
+    Shapes: `order` (n_rows,) sorts rows by group, `start` (n_groups,) has the position in `order` at which
+    each group begins.
     """
     group = np.zeros(len(columns[0]), np.intp)
     for column in columns:
@@ -31,7 +32,7 @@ def groups(*columns: Array) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _words(column: Array) -> list[Array]:
-    """Texts as columns of 64-bit integers of the same order, which compare much faster."""
+    """Texts as columns of 64-bit integers. The integers have the same order and compare much faster."""
     if column.dtype.kind != "S":
         return [column]
     size = -(-max(column.dtype.itemsize, 1) // _WORD_BYTES) * _WORD_BYTES

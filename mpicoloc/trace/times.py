@@ -27,7 +27,7 @@ _CALL_COLUMNS = ("call", "rank", "t_ns", "duration_ns", "bytes")
 
 
 def of_trace(read: Callable[[str, Profile], T], file: str | None, profile: Profile) -> T | str:
-    """The result of `read` for a profile's trace, or a sentence on why there is nothing to draw."""
+    """The result of `read` for a profile's trace, or a sentence that says why there is nothing to draw."""
     if len(profile.tables["events"]):
         return read(file or "", profile)
     if file is None or not has_all_calls(file):
@@ -59,7 +59,7 @@ def timed_messages(file: str, profile: Profile) -> TimedMessages:
 
 
 def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds]) -> list[TimedCalls]:
-    """Collective calls of the same trace with their shares of traffic; `by_call` as in `JobTraffic`.
+    """Collective calls of the same trace with their shares of traffic. For `by_call`, see `JobTraffic`.
 
     Raises `DataError` if the trace is damaged.
     """
@@ -70,7 +70,7 @@ def collective_calls(file: str, profile: Profile, by_call: Mapping[str, Rounds])
 def all_calls(
     file: str, profile: Profile, is_wanted: Callable[[str], bool] = lambda name: True
 ) -> job_traffic.CallRows:
-    """The calls of the same trace; from a trace of every call, only those of wanted functions.
+    """The calls of the same trace; from a trace of every call, only the calls of the wanted functions.
 
     Raises `DataError` if the trace is damaged.
     """

@@ -30,9 +30,10 @@ _NAMES = (
 COLLECTIVES = tuple(f"MPI_{(begin + name).capitalize()}" for begin in ("", "i") for name in _NAMES)
 EXCHANGES = ("MPI_Sendrecv", "MPI_Sendrecv_replace")
 CALLS = COLLECTIVES + EXCHANGES
-"""Calls of several operations. Each has the call's position here plus 1 in `flags` >> `CALL_SHIFT`."""
+"""Calls that consist of several operations. In each of these operations, `flags` >> `CALL_SHIFT` is the
+position of the call in this tuple, plus 1."""
 FIRST, CALL_SHIFT = 8, 8
-"""Flag of the first operation of such a call, and shift of the call's number; the simulator ignores both."""
+"""Flag of the first operation of such a call, and shift of the call's number. The simulator ignores both."""
 _Row = tuple[int, int, int, int, int, int, int, int, int]
 
 
@@ -83,11 +84,11 @@ class ProgramBuilder:
             self.raw(Operation.COMPUTE, value=duration_ns)
 
     def send(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
-        """Blocking send: return when MPI lets the sender go on."""
+        """Blocking send: the rank continues when MPI lets the sender go on."""
         self.raw(Operation.SEND, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def recv(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> None:
-        """Blocking receive: return when the message has arrived."""
+        """Blocking receive: the rank continues when the message has arrived."""
         self.raw(Operation.RECV, peer=peer, tag=tag, comm=comm, value=n_bytes, flags=flags)
 
     def isend(self, peer: int, n_bytes: int, tag: int = 0, comm: int = 0, flags: int = 0) -> int:
@@ -199,7 +200,7 @@ def of_each(name: str, programs: Sequence[Program], notes: tuple[str, ...] = ())
 
 
 def shift_fields(offset: int, step: int = 0) -> dict[str, Any]:
-    """Fields of an operation whose peer is `offset` + `step` * (loop counter) ranks further on."""
+    """Fields of an operation with the peer that is `offset` + `step` * (loop counter) ranks further on."""
     return {"peer_mode": SHIFT, "peer": offset, "n": step}
 
 
@@ -209,7 +210,7 @@ _Message = tuple[Array, Array, Array, Array]
 def blocks(
     messages: Messages, members: Array, comm: int, name: str, is_blocking: bool = True
 ) -> list[Program]:
-    """Operations of each member of a collective; `name` as in `Collective`.
+    """Operations of each member of a collective; `name` is a name of `Collective`.
 
     Messages that were added together form one round. If they form a tree, a rank receives before it sends;
     otherwise it starts both and waits for both.
@@ -244,7 +245,7 @@ def _of_equal_numbers(row: _Message) -> list[_Message]:
 
 
 def _add_round(row: _Message, members: Array, comm: int, builders: Sequence[ProgramBuilder]) -> None:
-    """Add messages that are all sent `n` times; repeats are a loop in each rank."""
+    """Add messages that are all sent `n` times; each rank repeats them in a loop."""
     src, dst, n_bytes, n = row
     n_times = int(n[0])
     after = _descendants(src, dst, len(members))
@@ -267,7 +268,10 @@ def _add_rank(
     comm: int,
     is_ordered: bool,
 ) -> None:
-    """Add receives and sends of one rank in one round; the first message also has the remaining bytes."""
+    """Add receives and sends of one rank in one round.
+
+    If the bytes cannot be divided evenly between repeated messages, the first message also has the rest.
+    """
     into, out = ends
     rests = [[(peer, size // n_times + size % n_times) for peer, size in side] for side in ends]
     _exchange(builder, rests[0], rests[1], comm, is_ordered)
@@ -340,7 +344,7 @@ class Chosen:
             self._chosen[name] = known[algorithm]
 
     def messages(self, call: Collective) -> Messages:
-        """Messages of the call by the algorithm that the user chose, else by the library's algorithm."""
+        """Messages of the call by the user's algorithm, or by the library's if the user chose none."""
         algorithm = self._chosen.get(call.name)
         has_bytes = call.name == "barrier" or call.parts.sum() * call.item_bytes > 0
         if algorithm is None or call.n_ranks < 2 or not has_bytes:
@@ -358,7 +362,7 @@ def _names() -> set[str]:
 
 
 def algorithms(name: str) -> dict[str, Any]:
-    """Algorithms of a collective by their names: MPICH's, and Open MPI's as ``openmpi-N``."""
+    """Algorithms of a collective by name: MPICH's algorithms, and those of Open MPI as ``openmpi-N``."""
     of_mpich = {
         words.split(" ", 1)[1].replace(", ", "-"): algorithm
         for words, algorithm in mpich.ALGORITHMS.items()

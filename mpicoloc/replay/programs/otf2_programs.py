@@ -273,7 +273,7 @@ def _collectives(
 
 
 def _check_sizes(archive: _Archive, rank: int, names: Sequence[str]) -> None:
-    """Check that every call of a collective has its record."""
+    """Check that the archive has a record of every collective call of a rank."""
     own = archive.ranks[rank]
     recorded_calls = {row[0] for row in own.collectives}
     for i, call in enumerate(own.calls):

@@ -24,7 +24,7 @@ NAMES = ("incast", "shift:K", "alltoall", "uniform:LOAD", "halo")
 UNIFORM_MESSAGES = 100
 """Default number of messages of each host in the pattern uniform."""
 _MAX_UNIFORM_MESSAGES = 10**7
-"""Most messages, because each takes memory."""
+"""Largest number of messages; each message takes memory."""
 
 
 def by_name(
@@ -107,7 +107,7 @@ def exchange(builder: ProgramBuilder, n_ranks: int, n_bytes: int, comm: int = 0)
 
 
 def _exchange(builder: ProgramBuilder, offset: int, step: int, n_bytes: int, comm: int = 0) -> None:
-    """Receive from one side while sending to the other; request slots 0 and 1 must be free."""
+    """Receive from the rank on one side while sending to the other; request slots 0 and 1 must be free."""
     ends = ((Operation.IRECV, -offset, -step, 0), (Operation.ISEND, offset, step, 1))
     for kind, peer, per_turn, request in ends:
         fields = shift_fields(peer, per_turn)
@@ -142,7 +142,7 @@ def _open_loop(peers: NDArray[np.int64], gaps_ns: NDArray[np.int64], n_into: int
 
 
 def halo(n_ranks: int, n_bytes: int, n_times: int = 1) -> RankPrograms:
-    """Ranks on a three-dimensional torus, as near to a cube as possible, exchange with their neighbours."""
+    """Ranks on a torus exchange with their neighbours; it has three dimensions, as equal as possible."""
     shape = grid(n_ranks)
     place = np.arange(n_ranks).reshape(shape)
     ends = [

@@ -43,12 +43,12 @@ from mpicoloc.trace.export.calls import FullTrace, Recording
 
 _N_TAGS = 1 << 30
 _LEFT_OUT_MAX_FRAC = 0.01
-"""Largest fraction of a job's bytes that its replay can lack with only a note."""
+"""Largest fraction of a job's bytes that a replay leaves out with only a note."""
 
 
 @dataclass(frozen=True)
 class RecordedJob:
-    """A recorded job, which gives programs for any placement.
+    """A recorded job, from which programs are made for any placement.
 
     Attributes
     ----------

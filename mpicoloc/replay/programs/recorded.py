@@ -1,10 +1,11 @@
 """Programs of ranks from their recorded calls.
 
 The time of a rank between its messages and collectives becomes computation. A trace shows which messages a
-call sent and received, but not by which request. So each receive is assigned to a call
-that posted a receive which is still open. A send is waited for where the recorded run waited, but not before
-its receive was posted there. Everything that a replay waits for then began earlier in the recorded run, so a
-replay cannot deadlock.
+call sent and received, but not which request each message belongs to. So each received message is assigned to
+an earlier call that posted a receive to which no message is assigned yet. The replay waits for a send at the
+call where the recorded run waited, but not before the point at which the recorded run had posted the matching
+receive. So everything that a replay waits for began earlier in the recorded run, and a replay cannot
+deadlock.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from mpicoloc.replay.programs.builder import Program, ProgramBuilder
 from mpicoloc.trace.export.calls import is_communication
 
 LEAST_DELAY_FRAC = 0.02
-"""A rank that lacked a processor for a smaller fraction of its time counts as never interrupted."""
+"""A rank counts as never interrupted if it lacked a processor for a smaller fraction of its time."""
 TURN_NS = 2_000_000
-"""Typical time slice: Linux runs a process for about 1 to 4 ms while others wait."""
+"""Typical time slice: Linux runs a process for about 1 to 4 ms while other processes wait."""
 
 
 def running_frac(cpu_s: float, run_delay_s: float) -> float:
@@ -43,16 +44,16 @@ def processor_ns(burst_ns: Array, kind: Array, running: float) -> NDArray[np.int
     """Estimate the processor time of each burst of one rank from its wall time between two MPI calls.
 
     If more ranks than processors ran, a rank waited for a processor for some of that time, during whole time
-    slices of other processes. The system reports only the total over the run, most of which is in MPI calls,
-    where ranks wait busily. So bursts between the same two calls are compared. Most short bursts were not
-    interrupted; an interrupted one is longer by a time slice of another process. Bursts longer than a time
-    slice were all interrupted, and had the processor for the same fraction of their time as the rank on
-    average.
+    slices of other processes. The system reports only the total waiting time of the run, and most of it falls
+    into MPI calls, where ranks wait busily. So bursts between the same two calls are compared with each
+    other. Most short bursts were not interrupted; an interrupted one is longer by a time slice of another
+    process. Bursts longer than a time slice were all interrupted, and had the processor for the same fraction
+    of their time as the rank on average.
 
     Shapes: `burst_ns` (n,), `kind` (n,), result (n,). Result: no burst gets longer.
 
-    In a kind with a median below `TURN_NS`, a burst longer than both twice the median and the median plus
-    half a time slice is replaced by the median. Bursts of other kinds are multiplied by `running`.
+    In a kind whose median is below `TURN_NS`, the median replaces every burst that is longer than both twice
+    the median and the median plus half a time slice. Bursts of other kinds are multiplied by `running`.
     """
     bursts = np.asarray(burst_ns, np.int64)
     if running >= 1 - LEAST_DELAY_FRAC or not len(bursts):
@@ -154,7 +155,7 @@ class Part:
     def collectives(
         self, all_of_them: Sequence[PlacedCollective], calls: Sequence[RankCalls]
     ) -> list[PlacedCollective]:
-        """The collectives that all members call in the part; `calls` are those of the whole run."""
+        """The collectives that all members call in the part; `calls` are the calls of the whole run."""
         first = np.array([np.searchsorted(own.begin_ns, self.begin_ns) for own in calls])
         return [
             replace(one, i_call=one.i_call - first[one.members])
@@ -163,7 +164,9 @@ class Part:
         ]
 
     def one_sided(self, all_of_them: OneSided, calls: Sequence[RankCalls]) -> OneSided:
-        """The transfers that begin in the part; the target must have at least one of `calls` in it."""
+        """The transfers that begin in the part; a transfer is left out if its target has no `calls` in the
+        part.
+        """
         keep = self.holds(all_of_them.begin_ns) & np.array([len(own) > 0 for own in calls])[all_of_them.peer]
         return OneSided(*(column[keep] for column in vars(all_of_them).values()))
 
@@ -273,8 +276,8 @@ def posting_calls(
 def waiting_calls(calls: RankCalls, functions: Functions, begun_at: Array, possible_ns: Array) -> Array:
     """Calls at which a rank waits for its requests, which complete at `possible_ns` at the earliest.
 
-    Shapes: result (n, 2). Result: index of the call (`len(calls)`: the end of the program), and 1 if the call
-    itself waits, 0 to wait before it.
+    Shapes: result (n, 2). Result: the index of a call (`len(calls)` means the end of the program), and 1 if
+    the call itself waits, or 0 if the rank waits before the call.
     """
     waits = np.flatnonzero(functions.waits[calls.function])
     i_wait = np.maximum(
@@ -312,7 +315,7 @@ def add_messages(
 def _add_receives(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, messages: RecordedMessages
 ) -> Array:
-    """Add receives; returns the time at which each was posted in the recorded run."""
+    """Add receives. Returns the time at which each receive was posted in the recorded run."""
     posted_ns = np.zeros(len(messages.src), np.int64)
     sent_rows = dict(_rows_of(messages.src, np.argsort(messages.src, kind="stable")))
     order = np.lexsort((messages.take_ns, messages.dst))
@@ -332,7 +335,7 @@ def _add_receives(
 
 @dataclass(frozen=True)
 class OneSided:
-    """Data that ranks put into other ranks or got from them (`is_got` 1); arrays of shape (n,)."""
+    """Data that ranks put into other ranks' memory or got from it (`is_got` 1); arrays of shape (n,)."""
 
     rank: Array
     peer: Array
@@ -344,7 +347,7 @@ class OneSided:
 def add_one_sided(
     deeds: Sequence[Deeds], calls: Sequence[RankCalls], functions: Functions, transfers: OneSided
 ) -> None:
-    """Add one-sided transfers, as messages for which the target makes no call.
+    """Add one-sided transfers. They become messages for which the target makes no call.
 
     The target posts its side at its last call before the transfer, and waits at its next call on a window;
     the origin waits at its own next window call. Messages of the window calls themselves are left out.
@@ -365,7 +368,7 @@ def add_one_sided(
         for kind, own, other in zip(kinds, (origin, target), (target, origin), strict=True):
             key = ("one-sided", row, own)
             at = max(int(np.searchsorted(calls[own].begin_ns, at_ns, "right")) - 1, 0)
-            # The row is the tag, because many transfers can be in flight at once.
+            # Each transfer has its row as tag, because many transfers can be in flight at once.
             deeds[own].posted[at].append((kind, other, n_bytes, row, ONE_SIDED, 0, key))
             k = max(np.searchsorted(windows[own], at, "right"), np.searchsorted(ends[own], at_ns))
             later = windows[own][k] if k < len(windows[own]) else len(calls[own])
@@ -450,7 +453,7 @@ def _bursts(calls: RankCalls, kept: Array, tempo: Tempo) -> Array:
 
 
 def _do(builder: ProgramBuilder, requests: dict[Any, int], deeds: Deeds, i: int, exchange: str) -> None:
-    """Add the operations of call `i`; `exchange` is its name if it is a send-receive, else ""."""
+    """Add the operations of call `i`; `exchange` is the call's name if it is a send-receive, else ""."""
     for block in deeds.blocks_before.get(i, ()):
         builder.extend(block)
     builder.wait_all([requests.pop(key) for key in deeds.waited_before.get(i, ())])
@@ -498,9 +501,9 @@ def add_collectives(
     """Add collectives to the ranks' operations.
 
     All ranks execute a non-blocking collective at the instant of the recorded run at which the last rank
-    started it. Each executes it before its next call, or, if it was inside a call at that instant, between
-    the call's posts and waits. If that call was a blocking collective, the order of the two is that in which
-    all ranks had started them.
+    started it. A rank that was inside a call at that instant executes the collective between the call's posts
+    and waits; any other rank executes it before its next call. If the call was itself a blocking collective,
+    the collective that all ranks had started first comes first.
     """
     all_begun_ns: list[dict[int, int]] = [{} for _ in calls]
     for call in collectives:
@@ -519,7 +522,7 @@ def add_collectives(
 def _add_at(
     deeds: Deeds, calls: RankCalls, begun: tuple[int, int], all_begun_ns: Mapping[int, int], block: Program
 ) -> None:
-    """Add a collective that a call started, at the instant at which all ranks do it."""
+    """Add a collective that a call started, at the instant at which all ranks execute it."""
     i_begun, at_ns = begun
     following = max(int(np.searchsorted(calls.begin_ns, at_ns)), i_begun + 1)
     current = following - 1

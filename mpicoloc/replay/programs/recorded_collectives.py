@@ -64,14 +64,15 @@ def align(
     is_known_size: Callable[[Instance], bool] = lambda instance: True,
     n_known: Mapping[tuple[str, int], int] = MappingProxyType({}),
 ) -> list[Instance]:
-    """All collectives of a job, in an order that agrees with each rank's calls; traces lack communicators.
+    """All collectives of a job, in an order that agrees with each rank's calls.
 
-    All members of a communicator call its collectives in the same order. So a group has a collective if the
-    next call of every member is a function that this group is known to have called. If several groups
-    qualify, one that is known to have called the function with this size is preferred, then one with fewer
-    matches so far than known calls, then the one whose members were in the call together for longest.
+    A trace does not name communicators, but all members of a communicator call its collectives in the same
+    order. So a group has a collective if the next call of every member is the same function, and the group is
+    known to have called that function. If several groups qualify, one that is known to have called the
+    function with this size is preferred; next, a group that has fewer matches so far than known calls; next,
+    the group whose members were in the call together for longest.
 
-    Raises `DataError`, with the first such call, if a call belongs to no collective.
+    Raises `DataError` if a call belongs to no collective; the error names the first such call.
     """
     aligner = _Aligner(calls, members, groups_of, is_known_size, n_known)
     instances = aligner.run()
@@ -138,7 +139,9 @@ class _Aligner:
         return all(self._next_function(rank) == function for rank in self.members[group])
 
     def _key(self, group: int, function: str) -> tuple[bool, bool, int]:
-        """Sort key, least first: size unknown, called too often, time from first end to last start."""
+        """Key for sorting groups: whether the size is unknown, whether the function is called too often, and
+        the time from the first end to the last start. The smallest key comes first.
+        """
         instance = self._instance(group, function)
         apart_ns = int(instance.begin_ns.max()) - int(instance.end_ns.min())
         is_too_often = self._n_left.get((function, group), 1) < 1
@@ -202,7 +205,9 @@ class IntercommBlocks:
         self._moved: defaultdict[tuple[str, Pair], list[int]] = defaultdict(list)
 
     def add(self, instance: Instance, name: str) -> None:
-        """Register a call. All must be registered before `of`, as the profile has only their total size."""
+        """Register a call. All calls must be registered before `of` is used: the profile has only their total
+        size.
+        """
         way = self._directions(instance, name)[0]
         self._moved[instance.function, way].append(int(instance.n_bytes.sum()))
 
@@ -280,7 +285,7 @@ class IntercommBlocks:
 
 
 def rooted_blocks(n_bytes: Array, root: int) -> tuple[Array, int]:
-    """Parts of a gather or scatter, and its root, whose bytes are the whole buffer plus its own part.
+    """Parts of a gather or scatter, and its root. The root's bytes are the whole buffer plus its own part.
 
     Shapes: `n_bytes` (n_ranks,).
     """
@@ -298,7 +303,7 @@ def own_blocks(n_bytes: Array) -> Array:
 
 
 def reduced(n_bytes: Array, root: int) -> tuple[int, int]:
-    """Buffer size of a reduction, and its root, whose bytes count the buffer twice: input and result."""
+    """Buffer size of a reduction, and its root. The root's bytes have the buffer twice: input and result."""
     root = root if root >= 0 else int(n_bytes.argmax())
     others = np.delete(n_bytes, root)
     return (int(others.max()) if len(others) else int(n_bytes[root]) // 2), root
@@ -309,7 +314,8 @@ NAME = re.compile(
     r"|reduce_scatter(?:_block)?|(?:ex)?scan)(?:_c)?",
     re.IGNORECASE,
 )
-"""Replayed functions; the groups are ``I``, if another call completes the collective, and the collective."""
+"""Matches functions that are replayed; its groups are ``I`` (if another call completes the collective) and
+the name of the collective."""
 LEFT_OUT = re.compile(r"MPI_.*(reduce|gather|scatter|alltoall|bcast|barrier|scan).*_init(_c)?", re.IGNORECASE)
 _EQUAL_PAIRS_MIN = 16
 """From this number of ranks on, an all-to-all of the whole job is one loop that all ranks share."""
@@ -369,8 +375,8 @@ class CollectiveBlocks:
         """Register all instances; must precede `of`.
 
         The profile has the bytes between two ranks only summed over all calls of `Alltoallv` and `Alltoallw`.
-        Each call gets its share of these in proportion to the bytes that its ranks moved in it, so their
-        total over all calls must be known first.
+        Each call gets a share of the summed bytes in proportion to the bytes that its ranks moved in the
+        call. So the total of the moved bytes over all calls must be known first.
         """
         for instance in instances:
             if self._inter is not None and instance.group in self._inter.pairs:
@@ -438,7 +444,7 @@ class CollectiveBlocks:
         return _in_items(name, p, sizes, item_bytes, max(root, 0), is_blocking(instance.function), nodes)
 
     def _root(self, instance: Instance) -> int:
-        """The known root; of several, the one whose call ended first, because others wait for the root."""
+        """The known root. If several are known, the one that ended first: other ranks wait for the root."""
         known = self._rows.get((instance.function, instance.group), _NOTHING).roots
         roots = [root for root in known if 0 <= root < len(instance.n_bytes)]
         if len(instance.n_bytes) == 1:
@@ -469,7 +475,7 @@ class CollectiveBlocks:
 def _in_items(
     name: str, p: int, sizes: int | Array, item_bytes: int, root: int, is_blocking: bool, nodes: Array
 ) -> Collective:
-    """The collective with its sizes in items if they are multiples of an item, else in bytes."""
+    """The collective with its sizes in items; in bytes if a size is not a multiple of an item."""
     item = item_bytes if np.all(np.asarray(sizes) % item_bytes == 0) else 1
     if isinstance(sizes, int):
         return Collective(name, p, sizes // item, item, root, is_blocking=is_blocking, nodes=nodes)
@@ -544,7 +550,7 @@ def persistent_bytes(rows: Table, members: Mapping[int, Array]) -> int:
 
 
 def _smallest_closed_groups(parts: Table, members: Mapping[int, Array]) -> list[int]:
-    """Disjoint groups, smallest first, whose ranks sent uneven parts only to ranks of the same group."""
+    """Disjoint groups, smallest first. Their ranks sent uneven parts only to ranks of the same group."""
     pairs = np.unique(np.stack([parts["src"], parts["dst"]]), axis=1)
     chosen = []
     taken: set[int] = set()
@@ -593,7 +599,7 @@ NEIGHBOUR_NAME = re.compile(r"MPI_(I?)neighbor_(allgatherv?|alltoall[vw]?)(?:_c)
 SHARES_PARTS = re.compile(
     r"MPI_I?(alltoall[vw]|gatherv|scatterv)(_init)?(_c)?|MPI_neighbor_.*_init(_c)?", re.IGNORECASE
 )
-"""Functions whose bytes between two ranks are in the same table as those of neighbourhood collectives."""
+"""Functions that have their bytes between ranks in the same table as neighbourhood collectives."""
 _COMM = -2
 _NONE = np.zeros(0, np.int64)
 _NO_CALLS = CollectiveCalls(_NONE, (), _NONE, _NONE, _NONE)
@@ -717,8 +723,8 @@ def _edges(calls: Sequence[CollectiveCalls], parts: Table) -> _Edges:
 def _sizes(calls: Sequence[CollectiveCalls], edges: _Edges, kinds: Sequence[str]) -> Array:
     """Bytes of a message on each edge in each call, shape (n_calls, n_edges).
 
-    In a call with equal parts, they follow from the call's bytes. Calls with uneven parts share the remaining
-    bytes of the edge in proportion to the bytes that the rank moved in each.
+    In a call with equal parts, the sizes follow from the call's bytes. Calls with uneven parts share the
+    remaining bytes of an edge in proportion to the bytes that the rank moved in each call.
     """
     n_out, n_in = (edges.degree(end, len(calls)) for end in ("src", "dst"))
     n_calls = len(kinds)

@@ -28,7 +28,7 @@ _WORLD = 1
 
 @dataclass
 class _Action:
-    """One line: its position in the file, for messages, and its words."""
+    """One line: its words, and its position in the file for error messages."""
 
     where: str
     name: str
@@ -73,7 +73,7 @@ class _Action:
         return value
 
     def type_bytes(self, i: int) -> int:
-        """Size of the datatype in argument `i`, or of the trace's default type without this argument."""
+        """Size of the datatype in argument `i`; if there is no such argument, of the trace's default type."""
         number = self.number(i) if i < len(self.words) else self.default_type
         if not 0 <= number < len(_TYPE_BYTES):
             raise DataError(
@@ -189,7 +189,7 @@ class _Writer:
             "sendrecv": self._sendrecv,
             "wait": self._wait,
             "waitall": lambda action: self._wait_all(),
-            "test": lambda action: None,  # the trace lacks the result of the test; a wait follows
+            "test": lambda action: None,  # the trace lacks the test's result, but a wait follows
         }
 
     def build(self) -> Program:
@@ -198,7 +198,7 @@ class _Writer:
         return self._builder.build()
 
     def add(self, action: _Action, collectives: Any) -> None:
-        """Add the operations of a line; `collectives` yields those of the next collective."""
+        """Add the operations of a line; `collectives` yields the operations of the next collective."""
         if (add := self._actions.get(action.name)) is not None:
             add(action)
         elif action.name in _COLLECTIVES:

@@ -35,7 +35,7 @@ class Choices:
     cpu_speed : float
         Speed of its processors relative to the recorded run.
     algorithms : tuple of (str, str)
-        Collectives with algorithms in place of the library's choice, see `builder.algorithms`.
+        Pairs of a collective and the algorithm that replaces the library's choice; see `builder.algorithms`.
     flops_per_s : float
         Speed of a processor of a SimGrid trace, which counts computation in flops.
     is_unmatched_left_out : bool
@@ -111,7 +111,7 @@ def read(path: str, choices: Choices) -> Source:
 
 
 def _anchor(path: str) -> str:
-    """The main file of a trace in a folder; a path that is not a folder is returned as it is."""
+    """The main file of a trace in a folder. A path that is not a folder is returned unchanged."""
     if not os.path.isdir(path):
         return path
     inside = (os.path.join(path, name) for name in (_OTF2, _LIST))
@@ -161,7 +161,7 @@ def check_matched(path: str, choices: Choices, n_unmatched: int, n_all: int, fir
 
 
 def library_of(choices: Choices) -> Library:
-    """The library that chooses algorithms of collectives if the recorded one is unknown."""
+    """The MPI library that chooses algorithms of collectives if the recorded library is unknown."""
     return Chosen(MPICH(), dict(choices.algorithms)) if choices.algorithms else MPICH()
 
 

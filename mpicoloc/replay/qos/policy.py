@@ -23,11 +23,12 @@ class Demands:
     Parameters
     ----------
     demand_frac : ndarray, shape (n_jobs,)
-        Largest utilisation of a level above L0: bytes/s sent over the bytes/s available to the job there.
+        Largest utilisation of a level above L0: bytes/s sent, divided by the bytes/s available to the job
+        there.
     meeting : ndarray, shape (n_jobs, n_jobs)
-        Symmetric, 0 on the diagonal: the largest product of two jobs' utilisations on any level on which they
-        share links, which is the probability that both send there at the same time if they send
-        independently. 0 for jobs without a common link.
+        For each pair of jobs, the largest product of their utilisations over all levels on which they share
+        links. If the jobs send independently, this is the probability that both send there at the same time.
+        0 for jobs without a common link, and on the diagonal; symmetric.
     """
 
     demand_frac: NDArray[np.float64]
@@ -74,7 +75,7 @@ Rows = tuple[tuple[int, int], ...]
 def favouring_weights(
     demands: Demands, lane_of_job: Sequence[int], n_lanes: int, max_weight: int = MAX_WEIGHT
 ) -> tuple[int, ...]:
-    """Packets that each lane may send per turn: the less its jobs communicate, the more.
+    """Packets that each lane may send per turn. The less the lane's jobs communicate, the more it may send.
 
     Result: the largest demand of any lane over the lane's own demand, rounded to a power of two up to
     `max_weight`.
@@ -136,7 +137,7 @@ _MIN_GAIN = 1e-12
 
 
 def assign_lanes(demands: Demands, n_lanes: int) -> tuple[int, ...]:
-    """Lane of each job: a separate lane if there are enough, else jobs that rarely send together share one.
+    """Lane of each job: its own if there are enough lanes; else, jobs that rarely send together share one.
 
     Result: lanes from 0 on, without gaps; lane 0 has the largest total demand. Raises `UsageError` if there
     is no lane.
@@ -166,7 +167,7 @@ def _costs(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int)
 
 
 def _improve(meeting: NDArray[np.float64], lanes: NDArray[np.int64], n_lanes: int) -> None:
-    """Move a job to another lane or swap two jobs, whichever gains most, until no step gains."""
+    """Move a job to another lane or swap two jobs, whichever gains most; repeat until no step gains."""
     jobs = np.arange(len(lanes))
     while True:
         costs = _costs(meeting, lanes, n_lanes)
@@ -369,7 +370,7 @@ VARIABLES = {
     "OMPI_MCA_btl_openib_ib_service_level": "Open MPI up to 4, without UCX",
     "MV2_DEFAULT_SERVICE_LEVEL": "MVAPICH2",
 }
-"""Environment variables that set the service level; a library ignores the variables of others."""
+"""Environment variables that set the service level. An MPI library ignores those of other libraries."""
 
 
 def job_environment(level: int) -> dict[str, str]:
@@ -411,7 +412,7 @@ def options(policy: Policy) -> str:
 
 
 def _table(rows: Rows) -> str:
-    """Rows in opensm's format; 0:0 for an empty table, as opensm would replace "" by its default."""
+    """Rows in opensm's format. An empty table is 0:0, because opensm would replace "" by its default."""
     return ",".join(f"{lane}:{units}" for lane, units in rows) or "0:0"
 
 
@@ -423,8 +424,8 @@ def pkey(lane: int) -> int:
 def partitions(policy: Policy) -> str:
     """Lines for ``partitions.conf``: in each lane's partition, paths have the lane's service level.
 
-    They are for programs that cannot set a service level but take the path's level from the subnet manager,
-    such as those that connect by ``librdmacm``.
+    The partitions are for programs that cannot set a service level but take the path's level from the subnet
+    manager, such as those that connect by ``librdmacm``.
     """
     lines = [
         "# Partitions by mpicoloc. Add the lines of lanes to the partitions of opensm (-P).",
@@ -465,7 +466,8 @@ def _make_folder(path: str) -> None:
 
 
 def level_files(jobs: Sequence[Job], levels: Sequence[int]) -> dict[str, str]:
-    """Variables of jobs, NAME=VALUE, by the path where the Slurm plugin looks them up: user/name of the job.
+    """The variables (NAME=VALUE) of each job, by the path where the Slurm plugin looks them up: user/job
+    name.
 
     Raises `DataError` if a job has no name that identifies later runs, or runs with the same name have
     different levels.

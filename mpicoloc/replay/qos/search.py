@@ -36,14 +36,16 @@ from mpicoloc.replay.simulate import Settings, simulate
 
 ONE_LANE = "one lane"
 ALL_GROUPINGS_MAX_JOBS = 8
-"""Up to this many jobs, all groupings are tried; for more jobs, only neighbours of the best one so far."""
+"""Up to this number of jobs, all groupings are tried; for more jobs, only neighbours of the best grouping so
+far."""
 _N_WEIGHED = 3
-"""Number of best groupings with which weights are tried, besides the grouping chosen without a search."""
+"""Number of groupings, the best ones, with which weights are tried. The grouping that is chosen without a
+search is tried too."""
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A policy to try; `name` describes it, as "1:2:4", "lane 0 first", `ONE_LANE` or "ft + cg | bt"."""
+    """A policy to try, with a name such as "1:2:4", "lane 0 first", `ONE_LANE` or "ft + cg | bt"."""
 
     name: str
     policy: Policy
@@ -96,8 +98,8 @@ class SearchResult:
         In the order of the trials.
     goal : str
         The quantity to minimise. "time": total time that jobs lose, as in the thesis; "slowdown": their mean
-        slowdown. By time, jobs that take much longer than others dominate; by slowdown, short jobs count as
-        much as long ones.
+        slowdown. With "time", jobs that take much longer than others dominate; with "slowdown", short jobs
+        count as much as long ones.
     groupings : tuple of Tried
         Groupings of jobs into lanes, compared before the trials of weights, in order of increasing loss.
     """
@@ -109,9 +111,11 @@ class SearchResult:
 
     @property
     def best(self) -> Tried:
-        """The sweet spot: least loss (by time: Jokanovic 2014, Eq. 5.4), and then the least unequal weights.
+        """The sweet spot: the least loss (by time: Jokanovic 2014, Eq. 5.4); of equal losses, the most equal
+        weights.
 
-        Policies with high priority are excluded: such a lane can stop the others for as long as it sends.
+        Policies with high priority are excluded: a lane of high priority can stop the others for as long as
+        it sends.
         """
         return min(
             (tried for tried in self.tried if not tried.trial.policy.high_lanes),
@@ -123,13 +127,13 @@ class SearchResult:
 
     @property
     def gain_frac(self) -> float | None:
-        """Fraction by which the sweet spot reduces the reference's loss; None if that is 0."""
+        """Fraction by which the sweet spot reduces the reference's loss; None if that loss is 0."""
         before = self.reference.loss(self.goal)
         return 1 - self.best.loss(self.goal) / before if before > 0 else None
 
     @property
     def reference(self) -> Tried:
-        """The trial that others are compared with: equal weights of one packet, without priorities."""
+        """The trial with which other trials are compared: equal weights of one packet, without priorities."""
         return next(
             tried
             for tried in self.tried
@@ -212,8 +216,8 @@ def try_groupings(
 ) -> list[Tried]:
     """Try groupings of jobs into two or more lanes, with the weights of `choose_policy`; least loss first.
 
-    For up to `ALL_GROUPINGS_MAX_JOBS` jobs, all groupings; for more jobs, neighbours of `start`, then of the
-    best one so far, until no neighbour is better.
+    For up to `ALL_GROUPINGS_MAX_JOBS` jobs, all groupings are tried. For more jobs, the neighbours of `start`
+    are tried, then those of the best grouping so far, until no neighbour is better.
     """
     first = int(start.is_lane_0_free)
     n_lanes = start.ports.n_lanes - first
@@ -301,7 +305,7 @@ class Replays:
 
 
 def simulated_sharing_s(replays: Replays, policy: Policy) -> tuple[float, ...]:
-    """Time of each job when all run under the policy: T_sharing; for a single job, T_alone."""
+    """T_sharing of each job: its time if all jobs run under the policy. For a single job, this is T_alone."""
     simulated_jobs = [
         replace(job, service_level=lane).simulated()
         for job, lane in zip(replays.jobs, policy.lane_of_job, strict=True)
@@ -369,7 +373,7 @@ def jobs_of(
 def choose(
     args: argparse.Namespace, network: NetworkInput, jobs: Sequence[JobInput], is_quiet: bool = False
 ) -> Chosen:
-    """The policy from the jobs' demands on the network, with the choices of the flags in place of its own."""
+    """The policy from the jobs' demands on the network; choices by flags replace those of the policy."""
     characterised = characterise(jobs, network)
     for note in () if is_quiet else characterised.notes:
         messages.note(note)

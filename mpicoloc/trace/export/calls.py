@@ -74,7 +74,8 @@ _LONGEST_NS = 1 << 61
 
 
 N_AT_ONCE = 1 << 15
-"""Calls in a piece; also rows converted at a time to Python numbers, which take ten times the memory."""
+"""Number of calls in a piece, and of rows that are converted to Python numbers at a time; Python numbers take
+ten times the memory."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +111,13 @@ class TimedRows:
 
 @dataclass(frozen=True)
 class Calls(TimedRows):
-    """Calls of one track in order of time; `call` is an index of names."""
+    """Calls of one track in order of time; `call` is an index into the names of functions."""
 
     call: Ints
 
 
 def bounded(numbers: Array) -> Ints:
-    """Untrusted numbers clipped so that sums of two do not overflow."""
+    """Untrusted numbers, clipped so that the sum of any two does not overflow."""
     return np.minimum(numbers, np.uint64(_LONGEST_NS)).astype(np.int64)
 
 
@@ -136,7 +137,7 @@ class Side(TimedRows):
 
 @dataclass(frozen=True)
 class Messages:
-    """Row `i` of `sent` and row `i` of `received` are message `i`; in order of their sends.
+    """Row `i` of `sent` and row `i` of `received` are message `i`; messages are in order of their sends.
 
     `unreceived` are the sends without a known receive, in order of their begins.
     """
@@ -154,7 +155,7 @@ class Messages:
         return len(self) + len(self.unreceived.rank)
 
     def rows(self) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Columns of `Side` of each message, as sent and as received."""
+        """For each message, the columns of `Side` where it was sent, and those where it was received."""
         return zip(self.sent.rows(), self.received.rows(), strict=True)
 
     def since(self, origin_ns: int) -> Messages:
@@ -164,7 +165,7 @@ class Messages:
     def of(self, rank: int) -> tuple[Ints, Ints]:
         """Indices of the messages that a rank sent, and of those that it received."""
         sent, received = (
-            # Use the column's own type: with another, searchsorted would first copy the whole column.
+            # Use the column's own type: with another type, searchsorted would first copy the whole column.
             order[
                 slice(*np.searchsorted(side.rank, np.array([rank, rank + 1], side.rank.dtype), sorter=order))
             ]
@@ -200,8 +201,9 @@ def matched(sent: Side, received: Side, n_ranks: int, is_cut: bool, is_whole: bo
 
     MPI keeps the order of messages with the same communicator and tag. A trace has neither, but messages of
     one size hardly ever overtake each other. If the numbers of sends and receives differ, the last ones are
-    paired if the trace `is_cut` (the first calls are missing), the first ones if it `is_whole` (the job was
-    killed, or never received the others), else none. Pairs received before they are sent are dropped.
+    paired if the trace `is_cut` (the first calls are missing). If the trace `is_whole` (the job was killed,
+    or never received the other messages), the first ones are paired. Otherwise none are paired. Pairs
+    received before they are sent are dropped.
     """
     n_bytes = np.unique(np.concatenate([sent.bytes, received.bytes]))
     keys = [
@@ -247,11 +249,11 @@ class Recording:
     tracks
         Rank and number of each track, in order. A rank has as many tracks as it had concurrent calls.
     span_ns
-        The first call's begin and the last one's end, by the first node's clock.
+        The begin of the first call and the end of the last call, by the first node's clock.
     is_cut
-        Calls are missing, at least the first ones.
+        Whether calls are missing: at least the first calls.
     is_whole
-        No call or message is missing, except after the job was killed.
+        Whether no call or message is missing, except after the job was killed.
     notes
         Sentences on missing data.
     """
@@ -271,7 +273,7 @@ class Recording:
         raise NotImplementedError
 
     def _ends(self) -> tuple[Side, Side]:
-        """The sends and the receives, as far as their peer is known."""
+        """The sends and the receives with a known peer."""
         raise NotImplementedError
 
     @functools.cached_property
@@ -329,7 +331,7 @@ class Recording:
 
     @functools.cached_property
     def messages(self) -> Messages:
-        """The messages, those with both ends known in the order in which they were sent; all in memory."""
+        """All messages, in memory. Messages with two known ends are in the order in which they were sent."""
         found = matched(*self._ends(), self.n_ranks, self.is_cut, self.is_whole)
         return found.since(self.origin_ns)
 
@@ -355,7 +357,7 @@ class FullTrace(Recording):
             rank = int(piece["rank"][0])
             tracks |= {(rank, int(lane)) for lane in np.unique(piece["lane"])}
             used |= set(np.unique(piece["call"]).tolist())
-        # The files name all MPI functions; keep the used ones.
+        # The files name all MPI functions; keep only the functions that were called.
         self.names = [trace.names[i] for i in sorted(used)]
         self._number = np.full(len(trace.names), -1, np.int64)
         self._number[sorted(used)] = range(len(used))
@@ -376,7 +378,7 @@ class FullTrace(Recording):
                 yield Calls(begin_ns, begin_ns + duration_ns, n_bytes, peer, self._number[piece["call"][own]])
 
     def _ends(self) -> tuple[Side, Side]:
-        """Every message has its own peer and bytes."""
+        """The sends and the receives; in this trace, every message has its own peer and bytes."""
         with stage("reading the messages", self._trace.n_events, "events"):
             parts = self._columns_of((_SENT, _RECEIVED), are_one_sided=False)
         sent, received = map(self._side, parts)
@@ -411,7 +413,7 @@ class FullTrace(Recording):
         return Side(track=self._tracks_of(columns["rank"], columns["begin_ns"]), **columns)
 
     def _tracks_of(self, rank: Array, begin_ns: Array) -> Array:
-        """Track of each call, which is given by its rank and begin."""
+        """The track of each call; `rank` and `begin_ns` identify the calls."""
         lanes: dict[int, list[int]] = {}
         for one, lane in self.tracks:
             lanes.setdefault(one, []).append(lane)
@@ -467,7 +469,7 @@ class EventRing(Recording):
             yield piece.take(slice(i, i + N_AT_ONCE))
 
     def _ends(self) -> tuple[Side, Side]:
-        """For a call with several messages the table has only the sum of bytes and the last peer."""
+        """The sends and receives; of a call with several messages, only the bytes' sum and the last peer."""
         sent, received = (
             self._side(np.array([pattern.fullmatch(name) is not None for name in self.names]))
             for pattern in (_SENDS, _RECEIVES)
@@ -512,7 +514,7 @@ def tracks_of(begin_ns: Ints, end_ns: Ints) -> Ints:
 
 
 def recording(job: Frames) -> Recording:
-    """The recorded calls of `job`: the last ones of ``--trace N``, else those of ``--trace all``.
+    """The recorded calls of `job`: the last calls if it ran with ``--trace N``, else all calls.
 
     Raises `DataError` if it has no trace, or the trace has ranks that the job does not have.
     """

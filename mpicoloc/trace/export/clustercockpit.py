@@ -47,7 +47,7 @@ def _places(profile: Profile) -> Iterator[dict[str, str]]:
         for cpu in sorted(parse_cpus(text(row["cpus"]))) if hostname else ():
             yield {"hostname": hostname, "type": "hwthread", "type-id": str(cpu)}
         if hostname and not parse_cpus(text(row["cpus"])):
-            # No type-id: with one, cc-backend would not find the node.
+            # No type-id: if there were one, cc-backend would not find the node.
             yield {"hostname": hostname, "type": "node"}
 
 

@@ -14,7 +14,9 @@ MAX_UNIX_S = 2.0**33
 
 
 def job_metrics(profile: Profile) -> Mapping[str, float | None]:
-    """Numbers that hold for the whole job, so that portals may average them over its parts; None: unknown."""
+    """Numbers that hold for the whole job, so that portals may average them over the job's parts. An unknown
+    number is None.
+    """
     found = profile.interference
     slowdown = {
         f"slowdown{end and '_'}{end}": getattr(found.slowdown, end or "value", None)

@@ -19,7 +19,7 @@ from mpicoloc.trace.export.calls import Messages, Recording
 
 _NS_PER_S = 10**9
 _BUFFERS = {"chunk_size_events": 1 << 18, "chunk_size_definitions": 1 << 18}
-"""Bytes of buffer that each track holds until the archive is closed; the library's minimum."""
+"""Sizes of the buffers that each track holds until the archive is closed, bytes: the library's minimum."""
 _ROLES = tuple(
     (re.compile(f"MPI_I?({pattern})(_init)?(_c)?", re.IGNORECASE), role)
     for pattern, role in (
@@ -34,7 +34,8 @@ _ROLES = tuple(
     )
 )
 Ends = Mapping[int, list[tuple[bool, int, int]]]
-"""Ends of messages on a track, by begin of the call: whether it is a send, partner, bytes."""
+"""Ends of messages on a track, by the begin of their call: whether the end is a send, its partner, its
+bytes."""
 
 
 def write(job: Frames, out: str) -> Sequence[str]:
@@ -77,7 +78,7 @@ def _write_tracks(recording: Recording, archive: Any) -> None:
 def _write_track(
     recording: Recording, key: tuple[int, int], writer: Any, names: tuple[list[Any], Any, Any]
 ) -> None:
-    """Write each call as a region, with its messages: sent at its begin, received at its end."""
+    """Write each call as a region. Its messages are sent at its begin and received at its end."""
     regions, attribute, world = names
     ends = _ends(recording.messages, *key)
     for piece in recording.calls(*key):

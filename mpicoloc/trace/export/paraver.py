@@ -116,7 +116,7 @@ def in_order(lines: Iterable[str], field: int, folder: str) -> Iterator[str]:
 
 BYTES_TYPE, PEER_TYPE, SHUTTER_TYPE = 99800001, 99800002, 99800003
 _TIME_FIELD = 6
-"""Field of the time by which records of all kinds are sorted, counted from 1."""
+"""Number of the field with the time, counted from 1, by which records of all kinds are sorted."""
 _OWN_TYPES = {
     BYTES_TYPE: "Bytes of the MPI call",
     PEER_TYPE: "Peer of the MPI call (rank + 1)",
@@ -179,7 +179,7 @@ def write_recording(recording: Recording, out: str) -> Sequence[str]:
 
 
 def _calls(recording: Recording, key: tuple[int, int], place: str, functions: Functions) -> Iterator[str]:
-    """States and events of a track: running between calls, and each call."""
+    """States and events of a track: the state of each call, and running between the calls."""
     last_ns = 0
     for piece in recording.calls(*key):
         for begin_ns, end_ns, n_bytes, peer, call in piece.rows():

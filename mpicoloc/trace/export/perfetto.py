@@ -56,8 +56,8 @@ def _messages(messages: Messages, place: Mapping[tuple[int, int], tuple[int, int
     """Messages as arrows from call to call.
 
     Perfetto draws each arrow from the slice that began first. A receive that waited for its senders began
-    before the send. So such a call gets an inner slice, which begins when the last sender arrived, and the
-    arrows end there.
+    before the sends. So such a receive gets an inner slice that begins when the last sender arrived, and the
+    arrows end at this slice.
     """
     arrival_ns, rows, since_ns = _waits(messages)
     waits = messages.received.take(rows)
@@ -80,7 +80,8 @@ def _messages(messages: Messages, place: Mapping[tuple[int, int], tuple[int, int
 def _waits(messages: Messages) -> tuple[Ints, Ints, Ints]:
     """Arrival time of each message, inside the call that received it; and the calls that waited for senders.
 
-    The latter are given by the index of one of their messages, and the time when the last sender arrived.
+    Each of these calls is given by the index of one of its messages, and the time when the last sender
+    arrived.
     """
     taken = messages.received
     if not len(messages):
