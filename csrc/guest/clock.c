@@ -10,8 +10,9 @@ enum { RENEW_NS = 250000000 };
 #ifdef MC_HAS_TSC
 
 enum {
-    LONGEST_READ_TICKS = 20000, /* if reading both clocks takes longer, the thread was interrupted in between */
-    SHORTEST_BASE_NS = 5000000, /* a rate measured over less time is not accurate enough */
+    LONGEST_READ_TICKS =
+        20000, /* if it takes longer to read both clocks, the thread was interrupted between the two readings */
+    SHORTEST_BASE_NS = 5000000, /* a rate that is measured over a shorter time is not accurate enough */
     N_READS = 3,
 };
 
@@ -21,7 +22,8 @@ static atomic_int is_usable;
 static mc_clock first;
 static _Atomic uint64_t latest_rate;
 
-/* Read both clocks at one instant, with the fastest of N_READS tries. Returns 0 if every try was interrupted. */
+/* Read both clocks at nearly the same instant: of N_READS tries, the fastest counts. Returns 0 if every try was
+   interrupted. */
 static int read_pair(uint64_t *ticks, uint64_t *ns)
 {
     uint64_t best = LONGEST_READ_TICKS;
@@ -36,7 +38,8 @@ static int read_pair(uint64_t *ticks, uint64_t *ns)
     return best < LONGEST_READ_TICKS;
 }
 
-/* 1 if the kernel itself uses the counter as the clock of all processors, and lets programs read it. */
+/* 1 if the kernel itself uses the time-stamp counter as the clock of all processors, and lets programs read the
+   counter. */
 static int kernel_trusts_it(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";

@@ -234,8 +234,8 @@ void mc_stop(uint64_t state)
     mc_patch_close();
     mc_tally_close();
     mc_pmu_stop(mc_the_segment);
-    /* MPI_Abort and exit may be called on a signal handler's small stack: then do not read threads, which takes 12 KiB
-       of stack. */
+    /* MPI_Abort and exit may be called on a signal handler's small stack: in that case threads are not read, because
+       that takes 12 KiB of stack. */
     mc_usage_read(&mc_the_segment->used_at_finalize, state == MC_RANK_FINALIZING);
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;
