@@ -24,8 +24,8 @@ void mc_bubbling_lacks_coordinators(mc_bubbling *bubbling, int lacks);
 /* Draw whether a bubble or the probe runs in the next shutter, on processors that ranks of this job cannot use.
    Returns 0 if none was drawn or none can run. */
 int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
-/* Draw a level or the probe for a shutter on all nodes of the job, encoded as in mc_common; 0: nothing can run yet.
-   Sets *is_wanted if it is to run even in a shutter with co-runners. */
+/* Draw a level or the probe for a shutter on all nodes of the job. Returns the drawn bubble, encoded as in mc_common,
+   or 0 if nothing can run yet. Sets *is_wanted if the bubble is to run even in a shutter with co-runners. */
 uint64_t mc_bubbling_draw_for_all(mc_bubbling *bubbling, uint64_t *is_wanted);
 /* Prepare the bubble or probe that was drawn for all nodes. Returns 0 if it cannot run here. */
 int mc_bubbling_take(mc_bubbling *bubbling, const mc_board_view *view, uint64_t bubble);
@@ -36,8 +36,8 @@ void mc_bubbling_begin(mc_bubbling *bubbling, const mc_reservation *shutter);
 /* Whether a bubble or the probe was started for the shutter that began at t0. */
 int mc_bubbling_was_told(const mc_bubbling *bubbling, uint64_t t0);
 /* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began in time and had its processors to
-   itself. acks: the acknowledgements of all co-runners that were asked to run bubbles; n_acks 0: one of them has not
-   acknowledged. */
+   itself. acks: the acknowledgements of all co-runners that were asked to run bubbles. If one of them has not
+   acknowledged, n_acks is 0. */
 void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_acks, double *level,
                         double *probe_slowdown);
 
@@ -45,7 +45,7 @@ void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_a
 
 /* Number of bubbles that this job can run for others on the processors of its ranks. */
 mc_press_offer mc_bubbling_offer(mc_bubbling *bubbling, const mc_job_ranks *ranks);
-/* Run bubbles in the shutter of job i_live if that job requests it. Call this only after the ranks were told to
+/* Run bubbles in the shutter of job i_live if that job requests it. Call this only after the ranks have been told to
    pause. Returns 1 if bubbles run. */
 int mc_bubbling_serve(mc_bubbling *bubbling, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks);

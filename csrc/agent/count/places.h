@@ -1,4 +1,4 @@
-/* Choice of the places to count. They are where threads spend most of their time, and are passed often enough to show
+/* Choice of the places to count. Threads spend most of their time near these places, and pass them often enough to show
    the pace, but not so often that counting slows the program down. */
 #ifndef MPICOLOC_PLACES_H
 #define MPICOLOC_PLACES_H
@@ -12,7 +12,7 @@ enum { MC_N_CANDIDATE_PLACES = 256 };
 typedef struct mc_candidate_place {
     mc_place place;
     uint64_t n_samples;        /* samples taken shortly before the place */
-    double n_passes, thread_s; /* in trials; 0 s: not tried yet */
+    double n_passes, thread_s; /* passes and thread time in trials; 0 s: not tried yet */
     int is_refused;
 } mc_candidate_place;
 
@@ -49,12 +49,12 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
 /* Number of passes that one count of this loop stands for in any set; 0: not set yet. */
 uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop);
-/* 1: this instruction is near a place of the set that a jump counts. */
+/* 1: this instruction is near a place of the set that is counted by a jump. */
 int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place);
 /* Add loops in which threads were sampled, unless a jump counts nearby. */
 void mc_places_add_loops(mc_place_set *set, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                          const mc_spots *spots);
-/* 1: this instruction is near a place of the set, so threads that execute it pass the place. */
+/* 1: this instruction is near a place of the set, so a thread that executes the instruction also passes the place. */
 int mc_places_are_near(const mc_place_set *set, const mc_place *place);
 /* 1: the innermost loop around this instruction only waits. */
 int mc_places_polls(mc_decoder *decoder, mc_program_files *files, const mc_counts *counts, int i_path, uint64_t offset);

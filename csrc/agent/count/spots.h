@@ -25,7 +25,7 @@ typedef struct mc_sampler {
 typedef struct mc_spots {
     int n_samplers;
     mc_sampler *samplers; /* MC_N_SAMPLERS */
-    uint64_t n_samples;   /* all samples, even those in left-out libraries */
+    uint64_t n_samples;   /* number of all samples, including samples in left-out libraries */
     int n;
     mc_spot rows[MC_N_SPOTS]; /* the most frequent first */
 } mc_spots;
