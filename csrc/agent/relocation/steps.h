@@ -6,7 +6,7 @@
 #include "agent/relocation/decoder.h"
 
 typedef struct mc_stepped_loop {
-    uint64_t begin, n_bytes; /* from its first instruction to the end of the jump back */
+    uint64_t begin, n_bytes; /* the loop, from its first instruction to the end of the jump back */
     int64_t step;            /* what each pass adds */
     int reg;                 /* number of the register, as in mc_effects */
 } mc_stepped_loop;
