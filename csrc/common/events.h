@@ -27,12 +27,12 @@ enum {
 /* Event number i of a rank is stored at index i % n_events_max. Fields that different processes write are on different
    cache lines. */
 typedef struct mc_ring {
-    uint64_t is_kept; /* 1: full trace: the agent writes every event to a file, and a full ring refuses new events */
+    uint64_t is_kept; /* 1: full trace; the agent writes every event to a file, and a full ring refuses new events */
     uint64_t error;   /* errno of the failure that ended writing; written by the agent */
     uint64_t _pad[6];
     uint64_t n_put;
     uint64_t _pad_put[7];
-    uint64_t n_taken; /* events written to the file; stored by the agent */
+    uint64_t n_taken; /* number of events written to the file; stored by the agent */
     uint64_t _pad_taken[7];
 } mc_ring;
 
@@ -52,8 +52,10 @@ typedef struct mc_usage {
     uint64_t cpu_ns;
     uint64_t minor_faults, major_faults;
     uint64_t voluntary_switches, involuntary_switches;
-    uint64_t n_migrating, migrations;   /* live threads whose migrations the kernel reports, and their migrations */
-    uint64_t n_scheduled, run_delay_ns; /* live threads whose run delay the kernel reports, and their run delay */
+    uint64_t n_migrating,
+        migrations; /* number of live threads whose migrations the kernel reports; number of their migrations */
+    uint64_t n_scheduled,
+        run_delay_ns; /* number of live threads whose run delay the kernel reports; sum of their run delays */
 } mc_usage;
 
 #endif

@@ -45,7 +45,7 @@ static int open_event(int i_event, int tid, int group, int is_pinned)
 {
     struct perf_event_attr attr;
     mc_perf_in_user_code(&attr, events[i_event].type, events[i_event].config);
-    /* These two apply to the group's leader, which the other events follow. */
+    /* These two attributes apply only to the group's leader; the other events follow the leader. */
     attr.disabled = group < 0;
     attr.pinned = is_pinned && group < 0;
     attr.read_format |= PERF_FORMAT_GROUP;
@@ -77,8 +77,8 @@ int mc_group_open(mc_group *group, int tid, int is_pinned)
         if (group->fds[i] < 0)
             return close_again(group);
     }
-    /* Enable all events at once: an event added to a counting group may not count before its thread is scheduled
-       again. */
+    /* Enable all events at once: if an event is added to a group that counts already, it may not count until its thread
+       is scheduled again. */
     return ioctl(group->fds[0], PERF_EVENT_IOC_ENABLE, 0) == 0 ? MC_OK : close_again(group);
 }
 
