@@ -73,7 +73,8 @@ int mc_shm_map(void **out, const char *path, size_t size_bytes, int create)
         return MC_E_LIMIT;
     int flags = O_RDWR | (create ? O_CREAT | O_EXCL : 0);
     int fd = mc_shm_open(path, flags, 1);
-    if (fd < 0 && create && errno == EEXIST && unlink(path) == 0) /* left by a dead process with the same ID */
+    if (fd < 0 && create && errno == EEXIST &&
+        unlink(path) == 0) /* the file was left by a process with the same ID that has ended */
         fd = mc_shm_open(path, flags, 1);
     if (fd < 0)
         return errno == ENOENT ? MC_E_GONE : MC_E_SHM;
@@ -128,8 +129,8 @@ void mc_segment_set_outcome(mc_segment *segment, uint64_t profile, const char *c
     __atomic_store_n(&segment->profile, profile, __ATOMIC_RELEASE);
 }
 
-/* Offered events include those that a full ring refused, which the lanes count. Dropped events include those still in
-   the ring. */
+/* Offered events include the events that a full ring refused, which the lanes count. Dropped events include the events
+   that are still in the ring. */
 static void add_up_ring(mc_segment *segment)
 {
     const mc_ring *ring = &segment->ring;
