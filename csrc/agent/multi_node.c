@@ -62,8 +62,7 @@ static void follow_decision(mc_common *common, mc_board_view *view, uint64_t not
 /* Report the verdict, even on a shutter that never began because the agent woke too late. */
 static void report(mc_common *common, const mc_own_shutter *own, uint64_t now)
 {
-    uint64_t i =
-        LOAD(common->i_decided); /* read this number first, because is_firm could otherwise belong to another shutter */
+    uint64_t i = LOAD(common->i_decided); /* read first: otherwise is_firm could belong to another shutter */
     if (i == 0 || i == common->i_judged || !common->is_firm)
         return;
     int is_open = own->is_open && own->i_common == i;

@@ -45,8 +45,7 @@ typedef struct mc_bubble_levels {
     double slowdown[MC_N_BUBBLE_LEVELS], low[MC_N_BUBBLE_LEVELS], high[MC_N_BUBBLE_LEVELS];
     int n_cpus, n_bubbles; /* number of processors of the machine; number of bubbles that ran in the calibration */
     mc_bubble_setting probe;
-    double
-        probe_lines_per_s; /* cache lines per second of processor time when the probe runs alone; 0: not in the file */
+    double probe_lines_per_s; /* when the probe runs alone, per second of processor time; 0: not in the file */
 } mc_bubble_levels;
 
 typedef struct mc_bubble_line {

@@ -82,11 +82,10 @@ typedef struct mc_counting {
 typedef struct mc_place {
     uint64_t offset;
     uint64_t i_path;
-    uint64_t
-        n_bytes;   /* length of the loop that begins at the place; 0: the place is counted by a jump, not by samples */
-    int64_t step;  /* amount that each pass adds to the register */
-    uint64_t reg;  /* the register's number among sampled registers */
-    uint64_t unit; /* number of passes that count as one: the passes of a microsecond; 0: not known yet */
+    uint64_t n_bytes; /* length of the loop that begins at the place; 0: counted by a jump, not by samples */
+    int64_t step;     /* amount that each pass adds to the register */
+    uint64_t reg;     /* the register's number among sampled registers */
+    uint64_t unit;    /* number of passes that count as one: the passes of a microsecond; 0: not known yet */
 } mc_place;
 
 typedef struct mc_place_set {

@@ -52,10 +52,8 @@ typedef struct mc_usage {
     uint64_t cpu_ns;
     uint64_t minor_faults, major_faults;
     uint64_t voluntary_switches, involuntary_switches;
-    uint64_t n_migrating,
-        migrations; /* number of live threads whose migrations the kernel reports; number of their migrations */
-    uint64_t n_scheduled,
-        run_delay_ns; /* number of live threads whose run delay the kernel reports; sum of their run delays */
+    uint64_t n_migrating, migrations;   /* live threads whose migrations the kernel reports, and their migrations */
+    uint64_t n_scheduled, run_delay_ns; /* live threads whose run delay the kernel reports, and their run delay */
 } mc_usage;
 
 #endif

@@ -80,9 +80,7 @@ enum {
     MC_E_STRANGER = -11 /* the file belongs to another user, who is not root */
 };
 
-enum {
-    MC_KEEPER_ONLY = 5
-}; /* exit code: the keeper runs, but a system-call filter could kill a rank that uses hardware counters */
+enum { MC_KEEPER_ONLY = 5 }; /* exit code: the keeper runs, but a rank that uses hardware counters could be killed */
 
 /* Life of a rank. */
 enum {
@@ -184,8 +182,7 @@ typedef struct mc_collective_row {
     int32_t own_rank;
     uint32_t size_class;
     uint64_t item_bytes; /* size of the datatype in the last call */
-    uint64_t n,
-        bytes; /* number of calls; bytes of the buffer, of one rank's part, or of all parts if their sizes differ */
+    uint64_t n, bytes;   /* calls; bytes of the buffer, of one rank's part, or of all parts if their sizes differ */
     uint64_t own_bytes;
 } mc_collective_row;
 
@@ -231,8 +228,7 @@ typedef struct mc_cycle_row {
     mc_cell corun[MC_N_GROUPS];
     mc_sample solo[MC_N_GROUPS];
     mc_cell alone;
-    uint64_t n_cut,
-        cut_ns; /* co-run cycles cut by shutters: number that ended outside shutters; time outside shutters */
+    uint64_t n_cut, cut_ns; /* co-run cycles cut by shutters: number that ended outside; time outside */
 } mc_cycle_row;
 
 typedef struct mc_pending {
@@ -379,8 +375,7 @@ typedef struct mc_segment {
     mc_counters counters;
     uint64_t pmu_cpu_ns; /* processor time of process and children while the events of `pmu` were counted */
     mc_pmu_row pmu[MC_N_PMU];
-    mc_usage used_at_init,
-        used_at_finalize; /* resources used until the end of MPI_Init; until MPI_Finalize begins or the rank ends */
+    mc_usage used_at_init, used_at_finalize; /* at the end of MPI_Init; when MPI_Finalize begins or the rank ends */
     uint64_t n_modules;
     mc_module modules[MC_N_MODULES];
     uint64_t n_members, n_runs;

@@ -63,8 +63,7 @@ typedef struct mc_common {
     /* written by the agent */
     uint64_t i_answered, is_free, can_bubble;
     uint64_t i_judged, verdict;
-    uint64_t
-        drawn_bubble; /* proposal for the next shutter, coded like `bubble`; the proposal of the first node counts */
+    uint64_t drawn_bubble;     /* proposal for the next shutter, coded like `bubble`; the first node's counts */
     uint64_t is_bubble_wanted; /* 1: bubbles are wanted even beside co-runners; without co-runners, shutters serve only
                                   for bubbles */
     uint64_t n_jobs;           /* number of jobs with ranks, including this job */
@@ -126,8 +125,7 @@ typedef struct mc_ack {
     /* 1: the requested bubbles or probe began in time and had their processors to themselves; 0: otherwise, or nothing
        was requested */
     uint64_t has_pressed;
-    uint64_t n_lines,
-        press_cpu_ns; /* cache lines that one bubble touched in the sampled time; processor time that it used */
+    uint64_t n_lines, press_cpu_ns; /* cache lines that one bubble touched in the sampled time; processor time used */
 } mc_ack;
 
 /* One job on the board. Only the job's agent writes the fields. The agent holds a lock on the slot's first byte
@@ -141,8 +139,7 @@ typedef struct mc_slot {
     mc_reservation reservation;
     mc_press_offer offer;
     mc_booking booking;
-    uint64_t
-        books; /* 1: the job is on several nodes and books its shutters, so it does not use the instants of the grid */
+    uint64_t books; /* 1: the job is on several nodes and books its shutters, so it does not use the grid's instants */
     mc_ack ack;
     uint32_t uid, n_ranks;
     uint64_t want_duration_ns, want_period_ns; /* length and period of the shutters that this job wants */

@@ -73,8 +73,7 @@ int mc_shm_map(void **out, const char *path, size_t size_bytes, int create)
         return MC_E_LIMIT;
     int flags = O_RDWR | (create ? O_CREAT | O_EXCL : 0);
     int fd = mc_shm_open(path, flags, 1);
-    if (fd < 0 && create && errno == EEXIST &&
-        unlink(path) == 0) /* the file was left by a process with the same ID that has ended */
+    if (fd < 0 && create && errno == EEXIST && unlink(path) == 0) /* left by a dead process with the same ID */
         fd = mc_shm_open(path, flags, 1);
     if (fd < 0)
         return errno == ENOENT ? MC_E_GONE : MC_E_SHM;

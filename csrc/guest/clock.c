@@ -10,8 +10,7 @@ enum { RENEW_NS = 250000000 };
 #ifdef MC_HAS_TSC
 
 enum {
-    LONGEST_READ_TICKS =
-        20000, /* if it takes longer to read both clocks, the thread was interrupted between the two readings */
+    LONGEST_READ_TICKS = 20000, /* if reading both clocks takes longer, the thread was interrupted in between */
     SHORTEST_BASE_NS = 5000000, /* a rate that is measured over a shorter time is not accurate enough */
     N_READS = 3,
 };

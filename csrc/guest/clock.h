@@ -14,9 +14,8 @@
 typedef struct mc_clock {
     uint64_t ticks, ns;       /* both read at one instant */
     uint64_t ns_per_tick_q32; /* times 2^32; 0: read the kernel's clock instead */
-    uint64_t
-        latest_ns; /* the last time that was returned; no later reading is below it, even when the rate is corrected */
-    uint64_t due_ns; /* time of the next correction */
+    uint64_t latest_ns;       /* last time returned; time never goes back, even when the rate is corrected */
+    uint64_t due_ns;          /* time of the next correction */
 } mc_clock;
 
 /* Set the clock of a new thread. */

@@ -208,8 +208,7 @@ static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *
         if (syscall(SYS_ppoll, NULL, 0ul, &rest, mask, (size_t)MASK_BYTES) < 0) {
             if (errno != EINTR)
                 break;
-            *n_handled +=
-                n_entries == n_before; /* the gate's own signal, which requests another pause, does not count */
+            *n_handled += n_entries == n_before; /* do not count the gate's own signal, which requests another pause */
         }
         t = mc_now_ns();
     }

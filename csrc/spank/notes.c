@@ -69,8 +69,7 @@ static int put_in_place(const char *new, const char *path, int has_ended)
 {
     if (!has_ended) {
         int failed = link(new, path) == 0 || errno == EEXIST ? 0 : errno;
-        if (failed != EPERM && failed != EOPNOTSUPP &&
-            failed != ENOSYS) { /* for these errors, the file system has no links */
+        if (failed != EPERM && failed != EOPNOTSUPP && failed != ENOSYS) { /* else the file system has no links */
             unlink(new);
             return failed;
         }

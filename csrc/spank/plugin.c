@@ -590,8 +590,7 @@ int slurm_spank_task_post_fork(spank_t spank, int n_words, char *words[])
         spank_get_item(spank, S_JOB_NNODES, &n_nodes) || spank_get_item(spank, S_JOB_NCPUS, &n_cpus) ||
         !name_of_step(note.step, sizeof note.step, step))
         return ESPANK_SUCCESS;
-    note.uid = uid, note.n_nodes = n_nodes ? n_nodes : 1 /* for a script, Slurm reports 0 nodes */,
-    note.n_cpus = n_cpus;
+    note.uid = uid, note.n_nodes = n_nodes ? n_nodes : 1 /* Slurm says 0 for a script */, note.n_cpus = n_cpus;
     clock_gettime(CLOCK_REALTIME, &note.begun);
     write_note();
     return ESPANK_SUCCESS;

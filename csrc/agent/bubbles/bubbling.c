@@ -129,10 +129,8 @@ static int share_out(mc_press_request *request, const mc_board_view *view, const
     const mc_press_request nobody = {.level_thousandths = request->level_thousandths};
     int first = (int)(random * view->n_live);
     *request = nobody;
-    if (share_out_from(
-            request, view, wanted, first,
-            wanted
-                ->n)) /* prefer a single co-runner: if several are asked and one of them fails, the bubble is spoilt */
+    if (share_out_from(request, view, wanted, first,
+                       wanted->n)) /* prefer one: if any of several fails, the bubble is spoilt */
         return 1;
     *request = nobody;
     if (share_out_from(request, view, wanted, first, 1))
@@ -216,8 +214,7 @@ mc_bubbling *mc_bubbling_open(char *why, mc_probe_curve *curve)
     all->frac = frac;
     all->online = cpus_of_machine();
     all->cores = cpus_of_list(mc_option_text(MC_OPT_BUBBLE_CORES));
-    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u |
-                  1; /* seed from the time, because jobs with the same seed would draw the same levels */
+    all->random = mc_now_ns() * 0x9e3779b97f4a7c15u | 1; /* otherwise jobs that start together draw the same levels */
     memcpy(curve->slowdown, all->levels.slowdown, sizeof curve->slowdown);
     memcpy(curve->low, all->levels.low, sizeof curve->low);
     memcpy(curve->high, all->levels.high, sizeof curve->high);
@@ -270,9 +267,8 @@ static mc_bubble_times times_of(const mc_reservation *shutter)
 {
     uint64_t duration_ns = shutter->t1 - shutter->t0, settle_ns = mc_settle_ns(duration_ns);
     return (mc_bubble_times){
-        .t0 = shutter->t0 +
-              mc_guard_ns(duration_ns),          /* by then co-runners are paused, or else the shutter is not valid */
-        .t_latest = shutter->t0 + settle_ns / 2, /* the rest of the settling time suffices to fill the caches */
+        .t0 = shutter->t0 + mc_guard_ns(duration_ns), /* co-runners are paused by then, or the shutter is not valid */
+        .t_latest = shutter->t0 + settle_ns / 2,      /* the rest of the settling time suffices to fill the caches */
         .t_counted = shutter->t0 + settle_ns,
         .t_end = shutter->t1 - mc_margin_ns(duration_ns),
     };

@@ -453,8 +453,7 @@ static void search(mc_count_meter *count, int has_shutters, uint64_t t_free, uin
 {
     if (now + TRIAL_NS + 2 * CHANGE_NS >= t_free) /* a trial now could make the agent miss another job's pause */
         return;
-    if (mc_patching_is_patched(
-            count->ranks)) { /* a rank still has its jumps, because it slept when it should have removed them */
+    if (mc_patching_is_patched(count->ranks)) { /* a rank slept when it should have removed its jumps */
         change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
         return;
     }
@@ -670,8 +669,7 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
     const mc_place_set *set = &count->node->counts.sets[count->i_set];
     /* Begin to sample before the jumps are installed. Jumps make their pages writable, and mc_maps_read does not take
        writable pages for code. */
-    int i_first =
-        (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* sample different ranks in each shutter */
+    int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* different ranks each time */
     int has_jumps = mc_loops_first(set) > 0;
     mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
     int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);

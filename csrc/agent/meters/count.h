@@ -46,9 +46,8 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[MC_N_COUNT_EDGES];
-    mc_moved moved[MC_N_COUNT_EDGES],
-        moved_before;           /* bytes transferred by each edge, and by the end of the last shutter */
-    mc_window_samples *samples; /* NULL: no memory */
+    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* at each edge; at the end of the last shutter */
+    mc_window_samples *samples;                     /* NULL: no memory */
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
 

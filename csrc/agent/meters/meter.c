@@ -91,8 +91,7 @@ void mc_meter_measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, 
     if (meter->ops->measure)
         meter->ops->measure(meter, own, around_ns, wake);
     if (mc_now_ns() <
-        own->record
-            .t0) /* if it is later, the meter has waited for the shutter and recorded the waits that it could read */
+        own->record.t0) /* otherwise the meter has waited for the shutter and recorded the waits that it could read */
         read_waits(meter, own, wake);
 }
 

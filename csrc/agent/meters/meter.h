@@ -17,10 +17,9 @@ enum { MC_SEARCH_IMPOSSIBLE, MC_SEARCH_IDLE, MC_SEARCH_RUNNING };
 
 /* Operations of a meter. The functions mc_meter_* below explain them. An operation that is NULL does nothing. */
 typedef struct mc_meter_ops {
-    const char *name;     /* in the option meter */
-    uint64_t recorded_as; /* MC_METER_*, in the node file */
-    int (*open)(mc_meter *meter,
-                uint64_t t_open); /* returns 0 if the meter cannot work here; the node file then says why */
+    const char *name;                              /* in the option meter */
+    uint64_t recorded_as;                          /* MC_METER_*, in the node file */
+    int (*open)(mc_meter *meter, uint64_t t_open); /* 0: the meter cannot work here, and the node file says why */
     void (*close)(mc_meter *meter);
     int (*step)(mc_meter *meter, int has_shutters, uint64_t t_free, uint64_t now, int *wake);
     int (*is_due)(const mc_meter *meter, int has_shutters, uint64_t now);

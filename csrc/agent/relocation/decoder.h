@@ -29,18 +29,15 @@ enum {
     MC_STORES = 2,   /* stores, or may store */
     MC_PAUSES = 4,   /* is the hint that the loop around it waits */
     MC_BRANCHES = 8, /* jumps to `target`, conditionally or not */
-    MC_RETURNS =
-        16, /* returns or jumps to an unknown target, so execution does not continue with the next instruction */
-    MC_UNCLEAR = 32 /* is a call, or is unknown */
+    MC_RETURNS = 16, /* returns or jumps to an unknown target: the next instruction does not follow */
+    MC_UNCLEAR = 32  /* is a call, or is unknown */
 };
 
 typedef struct mc_effects {
-    uint64_t reads,
-        writes; /* a bit for each register; the highest bit is for all registers without a bit of their own */
+    uint64_t reads, writes; /* a bit for each register; the highest bit is for all other registers */
     uint64_t target;
     int64_t step; /* constant that it adds to a general register, if it does nothing else but set flags; 0: none */
-    uint8_t n_bytes, kinds,
-        stepped; /* stepped: the register to which `step` is added, as the index of its bit in `writes` */
+    uint8_t n_bytes, kinds, stepped; /* stepped: register of `step`, as the index of its bit in `writes` */
 } mc_effects;
 
 typedef struct mc_decoder mc_decoder;

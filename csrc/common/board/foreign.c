@@ -14,8 +14,7 @@
 
 enum { N_FOREIGN_SLOTS = 4096 };
 
-static const uint64_t FRESH_NS =
-    62000000000u; /* longer than any period, because an agent renews its heartbeat once in a period */
+static const uint64_t FRESH_NS = 62000000000u; /* longer than any period: an agent renews its heartbeat once a period */
 
 /* The beginning of a slot in every version. */
 typedef struct slot_head {

@@ -24,11 +24,10 @@ struct mc_volume {
     mc_frame *frame;
     mc_ranks *collective; /* ranks of a collective; NULL for other calls */
     int root;             /* root's rank in `collective` (on an intercommunicator: in the remote group), -1: none */
-    uint64_t whole_bytes,
-        own_bytes; /* bytes of the whole buffer or of one rank's part; bytes of this rank if the parts differ in size */
-    uint64_t item_bytes;  /* size of the datatype */
-    int is_kept;          /* 1: persistent operation, which moves no data until it is started */
-    struct mc_kept *kept; /* persistent collectives: data that each start counts */
+    uint64_t whole_bytes, own_bytes; /* of the buffer or of one rank's part; of this rank if the parts differ in size */
+    uint64_t item_bytes;             /* size of the datatype */
+    int is_kept;                     /* 1: persistent operation, which moves no data until it is started */
+    struct mc_kept *kept;            /* persistent collectives: data that each start counts */
 };
 
 enum { /* kinds of mc_op */

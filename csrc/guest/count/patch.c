@@ -184,8 +184,7 @@ static int write_jump(const mc_patch *patch)
 static int write_jumps(void)
 {
     uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
-    for (uint64_t i = 0; i < n;
-         i++) /* check all places before writing, because a jump that is already written looks like changed code */
+    for (uint64_t i = 0; i < n; i++) /* check all places first: a jump already written looks like changed code */
         if (!is_same_code(&counting->patches[i]))
             return 0;
     for (uint64_t i = 0; i < n; i++)

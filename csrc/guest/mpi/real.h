@@ -24,8 +24,7 @@ typedef struct mc_constants {
 
 extern mc_constants mc_known;
 extern mc_real_table mc_real;
-extern mc_real_table
-    mc_next; /* functions of the next tool between this library and MPI; without such a tool, functions of MPI */
+extern mc_real_table mc_next; /* functions of the next tool before MPI, or of MPI if there is no tool */
 
 /* Fill one pointer of a table. Returns 0 if no loaded library has the function. Threads may call this at once, because
    all store the same value. */
@@ -37,8 +36,7 @@ int mc_resolve_next(void *slot, const char *name);
 /* Address of a symbol of the MPI library, even if the program loaded the library with RTLD_LOCAL. NULL: not found. */
 void *mc_find(const char *name);
 
-int mc_is_mpi_file(
-    const char *path); /* 1: this is a file of an MPI library, judged by its name; 0 for this library and for tools */
+int mc_is_mpi_file(const char *path); /* judged by the file's name; 0 for this library and for tools */
 
 /* 1 if the address is in a library of MPI itself. Covers libraries loaded before mc_find_libraries is called. */
 int mc_is_library(const void *address);
