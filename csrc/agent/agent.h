@@ -37,7 +37,7 @@ struct mc_agent {
     mc_tracer *tracer; /* NULL: no full trace */
 };
 
-/* step.c: find the next instant, and the next duty before it. */
+/* step.c: find the next instant, and the agent's next duty before that instant. */
 void mc_agent_plan(mc_agent *agent, uint64_t now);
 /* Judge this job's shutter when it is over. */
 void mc_agent_judge(mc_agent *agent, uint64_t now);

@@ -15,7 +15,7 @@ typedef struct mc_drawn_bubble {
 /* Publish the values that the coordinator needs to choose an instant. */
 void mc_multi_node_publish(mc_node *node, const mc_board_view *view, const mc_lengths *lengths, mc_drawn_bubble drawn,
                            int has_ranks);
-/* Book the shutter that the coordinator has decided on, and report this node's verdict on the last one. */
+/* Book the shutter that the coordinator has decided on, and report this node's verdict on the last shutter. */
 void mc_multi_node_decide(mc_node *node, mc_board_view *view, const mc_own_shutter *own, uint64_t notice_ns,
                           uint64_t now);
 /* 1: the coordinator has confirmed this shutter; *verdict is then the joint verdict of all nodes. */

@@ -60,7 +60,7 @@ static void widen_affinity(const mc_segment *segment)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Whether this job is surely the only one on the node. */
+/* Whether this job is certainly the only job on the node. */
 static int is_surely_alone(const mc_agent *agent)
 {
     const mc_board *board = agent->view.board;
@@ -214,7 +214,7 @@ static void search(mc_agent *agent, uint64_t now)
         agent->lengths.t_adapted = 0;
 }
 
-/* Whether the bubble that the coordinators want on all nodes can run on this one. */
+/* Whether the bubble that the coordinators want on all nodes can run on this node. */
 static int take_bubble_of_all(mc_agent *agent, uint64_t now)
 {
     return may_have_bubble(agent, now) && mc_bubbling_take(agent->bubbling, &agent->view, agent->node->common.bubble);
@@ -320,7 +320,8 @@ static void decide(mc_agent *agent, uint64_t now)
     if (is_offered)
         draw_bubble(agent, now);
     int take = is_offered ? choose_shutter(agent, now) : MC_TAKE_NONE;
-    /* Use the new period from the next instant on: all jobs have computed this instant with the old period. */
+    /* Use the new period only from the next instant on, because all jobs have computed this instant with the old
+       period. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {
         agent->duty = MC_DUTY_PAUSE;

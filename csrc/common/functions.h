@@ -12,10 +12,10 @@ int mc_shm_path(char *path, size_t size, const char *key, const char *what);
 const char *mc_board_would_not_see(void);
 /* Get the name of the abstract socket where jobs meet. Returns 0 if they meet only in the shared-memory folder. */
 int mc_board_socket_name(char *name, size_t size);
-/* Copy the node's board, without jobs that have ended. MC_E_GONE: there is no board. */
+/* Copy the node's board, without jobs that have ended. Returns MC_E_GONE if there is no board. */
 int mc_board_read(mc_board *out);
 /* Number of jobs on a board of any version whose agents are alive, or whose heartbeat is less than quiet_ns old.
-   MC_E_...: the file cannot be read, or is not a board. */
+   Returns MC_E_... if the file cannot be read or is not a board. */
 int mc_board_n_alive(const char *path, uint64_t quiet_ns);
 /* Number of jobs on this node's boards of other versions whose agents are alive and have a recent heartbeat. */
 int mc_board_n_foreign(void);

@@ -311,8 +311,8 @@ typedef struct mc_module {
     char path[MC_TEXT_LEN];
 } mc_module;
 
-/* The value sent with the gate's signal: a magic number, because other software may use the same signal, and the number
-   of times that the thread had gone to sleep when the agent saw it running. */
+/* The value sent with the gate's signal. It consists of a magic number, because other software may use the same signal,
+   and of the number of times that the thread had gone to sleep when the agent saw it running. */
 #define MC_GATE_VALUE(n_sleeps) ((uint64_t)MC_MAGIC << 32 | (uint32_t)(n_sleeps))
 
 /* Pause requests to a rank. The agent of the rank's own job writes them; the rank writes the acknowledgements. */

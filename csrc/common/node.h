@@ -165,7 +165,7 @@ typedef struct mc_agent mc_agent;
 /* Let this process survive if the mapped board's file is truncated, which any user can do. Call it in processes that
    may run an agent. */
 void mc_board_outlive(void);
-/* Become the job's agent. MC_E_GONE: another process is the agent. */
+/* Become the job's agent. Returns MC_E_GONE if another process is the agent. */
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
 /* Watch the agent in another process (the keeper). Waits at most wait_ns for that agent to appear. The steps of a
    watching agent only sleep and look for ranks. MC_E_GONE: there is no agent. */

@@ -27,19 +27,19 @@ void mc_bubble_workers_close(mc_bubble_workers *workers);
 /* 1: all workers have their memory; 0: not yet; -1: a worker cannot get memory, usually because the workers together
    would take more than half of the free memory. */
 int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
-/* Pin worker i to a processor. 0: the kernel refuses, for example because the process is confined to other
+/* Pin worker i to a processor. Returns 0 if the kernel refuses, for example because the process is confined to other
    processors. */
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);
 
-/* Start a turn of the first n workers; returns its number, or 0 if a worker held the lock. Start turns in the order of
-   their t0: the waker sleeps until the t0 of one turn before it reads the next. */
+/* Start a turn of the first n workers. Returns the number of the turn, or 0 if a worker held the lock. Start turns in
+   the order of their t0, because the waker sleeps until the t0 of one turn before it reads the next turn. */
 uint64_t mc_bubble_workers_begin(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
 /* Wait until all workers have ended the last turn. */
 void mc_bubble_workers_await(const mc_bubble_workers *workers, uint64_t until_ns, int *wake);
 /* 1: i_turn was the last turn, and all its workers began in time and had their processors to themselves. *out: work of
    the first worker. */
 int mc_bubble_workers_have_pressed(const mc_bubble_workers *workers, uint64_t i_turn, mc_bubble_work *out);
-/* Whether this much processor time shows that a bubble had its processor to itself. */
+/* Whether a bubble that used cpu_ns of processor time had its processor to itself. */
 int mc_bubble_had_processor(const mc_bubble_times *times, uint64_t cpu_ns);
 
 #endif

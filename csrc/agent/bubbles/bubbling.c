@@ -262,7 +262,7 @@ static int is_ready(mc_bubbling *all)
     return ready > 0;
 }
 
-/* Times of the bubbles in a shutter. The division is the one that own_shutter.c uses for a shutter on one node. */
+/* Times of the bubbles in a shutter. The shutter is divided as own_shutter.c divides a shutter on one node. */
 static mc_bubble_times times_of(const mc_reservation *shutter)
 {
     uint64_t duration_ns = shutter->t1 - shutter->t0, settle_ns = mc_settle_ns(duration_ns);
@@ -274,7 +274,7 @@ static mc_bubble_times times_of(const mc_reservation *shutter)
     };
 }
 
-/* A level takes all workers, the probe takes only one. */
+/* Number of workers that run: all for a level, one for the probe. */
 static int n_bubbles_of(const mc_bubbling *all, double level)
 {
     return level > 0.0 ? all->n_workers : 1;
@@ -341,7 +341,7 @@ static uint64_t thousandths_of(double level)
     return level > 0.0 ? mc_max(thousandths, 1) : 0; /* 0 is the probe */
 }
 
-/* Ask co-runners to run the bubble that was drawn. Returns 0 if they cannot run all of it. */
+/* Ask co-runners to run the drawn level or probe. Returns 0 if they cannot run all bubbles of the level. */
 static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own)
 {
     double level = all->next.level;
@@ -462,7 +462,8 @@ mc_press_offer mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
     return (mc_press_offer){mc_min((uint64_t)CPU_COUNT(&cpus), n_all), n_all};
 }
 
-/* Processors that the other job can use too are left out: bubbles there would take its processor time. */
+/* Leave out processors that the other job can use too, because bubbles there would take processor time from that job.
+   */
 int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks)
 {

@@ -45,14 +45,15 @@ static inline int mc_sampled_register(int reg)
     return reg < 8 ? reg : reg - 1;
 }
 
-/* Number of the set's places that are counted by jumps. They come before its loops. */
+/* Number of the set's places that are counted by jumps. These places come before the set's loops. */
 uint64_t mc_loops_first(const mc_place_set *set);
 
 /* 1: this place is a loop that contains the instruction. */
 int mc_loop_holds(const mc_place *place, uint64_t offset, uint64_t i_path);
 
 void mc_loops_begin(mc_loops *loops, const mc_place_set *set);
-/* Do not pair the next sample with the last one: it is of another thread, or the thread has left the loop. */
+/* Do not pair the next sample with the last sample: the next one is of another thread, or the thread has left the loop
+   in between. */
 void mc_loops_cut(mc_loops *loops);
 
 /* Add the thread's next sample. */

@@ -62,8 +62,8 @@ static void wait_for(const mc_rank *rank, uint64_t t_limit, int *wake)
         mc_nap_until(mc_now_ns() + POLL_NS, wake);
 }
 
-/* Withdraw the request if no thread has begun to serve it; otherwise give that thread some more time. 1: the change was
-   made. */
+/* Withdraw the request if no thread has begun to serve it. If a thread has begun, give that thread some more time.
+   Returns 1 if the change was made. */
 static int conclude(mc_rank *rank, uint32_t request, int *wake)
 {
     mc_counting *counting = &rank->segment->counting;

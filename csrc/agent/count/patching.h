@@ -24,7 +24,7 @@ int mc_patching_may_read(mc_job_ranks *ranks);
 int mc_patching_is_clean(const mc_rank *rank);
 /* 1: at least one rank is not clean. */
 int mc_patching_is_patched(const mc_job_ranks *ranks);
-/* 1 if this rank's code may be changed now: it has a gate, can count, and no debugger is attached. */
+/* 1 if this rank's code may be changed now: the rank has a gate and can count, and no debugger is attached. */
 int mc_patching_may(const mc_rank *rank);
 
 #endif

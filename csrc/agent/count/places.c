@@ -284,7 +284,8 @@ static int frequency(const mc_candidate_place *row)
     return (rate(row) >= RATE_MIN) + (rate(row) >= RATE_GOOD);
 }
 
-/* Of two places that are passed often, the cheaper one is better; otherwise, the one passed more often. */
+/* Of two places that are both passed often, the cheaper place is better. Of two other places, the place that is passed
+   more often is better. */
 static int is_better(const mc_candidate_place *row, const mc_candidate_place *best)
 {
     if (!best || frequency(row) != frequency(best))

@@ -30,9 +30,10 @@ typedef struct mc_places {
     mc_candidate_place rows[MC_N_CANDIDATE_PLACES]; /* most samples first */
 } mc_places;
 
-/* Remove the samples of loops that only wait: their passes are not progress. */
+/* Remove the samples of loops that only wait, because passes of such loops are not progress. */
 void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts);
-/* Propose places that can be replaced by jumps: those of the present set (NULL: none), and those near samples. */
+/* Propose places that can be replaced by jumps: the places of the present set (NULL: there is none), and places near
+   samples. */
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots, const mc_place_set *present);
 /* Fill `set` with the next places to try; returns their number. */
@@ -47,7 +48,7 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
 /* If a set exceeds the cost limits, write the places that can stay to `rest` and return 1. costs: the cost of each
    place as a fraction of a thread's time. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
-/* Number of passes that one count of this loop stands for in any set; 0: not set yet. */
+/* Number of passes for which one count of this loop stands in every set; 0: not set yet. */
 uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop);
 /* 1: this instruction is near a place of the set that is counted by a jump. */
 int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place);

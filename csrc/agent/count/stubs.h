@@ -7,8 +7,8 @@
 #include "agent/shutter/ranks.h"
 
 /* Write jumps and stubs into the segments of the ranks. If a place cannot be replaced in one of the ranks, it is
-   removed from the set. MC_OK; MC_E_GONE: no place is left, or no memory is in reach; MC_E_FULL: a rank still has
-   jumps. */
+   removed from the set. Returns MC_OK; MC_E_GONE if no place is left or no memory is in reach; MC_E_FULL if a rank
+   still has jumps. */
 int mc_stubs_make(mc_place_set *set, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                   mc_job_ranks *ranks);
 

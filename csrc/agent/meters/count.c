@@ -201,7 +201,8 @@ static void use_thinned(mc_count_meter *count)
         count->t_next = 0;
 }
 
-/* Make the stubs of the present set again: the program may have mapped memory of its own at their addresses. */
+/* Make the stubs of the present set again, because the program may have mapped its own memory at the stubs' addresses.
+   */
 static void renew_stubs(mc_count_meter *count)
 {
     count->wants_stubs = 0;
@@ -230,7 +231,7 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
     enter_stage(count, MC_COUNT_IDLE, now);
 }
 
-/* Allocate what a search needs only when the first search begins: a short job may end before that. */
+/* Allocate the memory for searches only when the first search begins, because a short job may end before that. */
 static int prepare(mc_count_meter *count)
 {
     if (!count->decoder)
@@ -255,8 +256,8 @@ static int may_count(const mc_count_meter *count)
     return 0;
 }
 
-/* Try again soon: ranks may be asleep or not answer at the moment. After N_PUT_OFF_MAX attempts the search has
-   failed. */
+/* Try again soon, because ranks may be asleep at the moment, or may not answer. After N_PUT_OFF_MAX attempts the search
+   has failed. */
 static void put_off(mc_count_meter *count, uint64_t now)
 {
     count->t_next = now + PATIENCE_NS / 4;
@@ -799,7 +800,7 @@ static void measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, in
         measure_places(count, &before, own, around_ns, wake);
 }
 
-/* Recorded as `burst` at first: until places are found, only the ranks' bursts measure progress. */
+/* The meter is recorded as `burst` at first, because only the ranks' bursts measure progress until places are found. */
 const mc_meter_ops mc_meter_count = {
     .name = "count",
     .recorded_as = MC_METER_BURST,

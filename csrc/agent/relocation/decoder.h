@@ -1,5 +1,5 @@
-/* Decode an x86-64 instruction of another process: find where the next instruction begins, and what this one does. Uses
-   Capstone 5, whose library is loaded when the first decoder is made. */
+/* Decode an x86-64 instruction of another process: find where the next instruction begins, and what this instruction
+   does. Uses Capstone 5, whose library is loaded when the first decoder is made. */
 #ifndef MPICOLOC_DECODER_H
 #define MPICOLOC_DECODER_H
 
@@ -50,11 +50,11 @@ typedef struct mc_code {
     uint64_t base;
 } mc_code;
 
-/* NULL: the processor is not x86-64, Capstone is missing, or memory is exhausted. */
+/* Returns NULL if the processor is not x86-64, Capstone is missing, or memory is exhausted. */
 mc_decoder *mc_decoder_new(void);
 void mc_decoder_free(mc_decoder *decoder);
 
-/* Decode the instruction at `code`, reading at most n bytes. MC_E_ARG: there is no valid instruction. */
+/* Decode the instruction at `code`, reading at most n bytes. Returns MC_E_ARG if there is no valid instruction. */
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out);
 int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out);
 

@@ -38,15 +38,15 @@ uint64_t mc_context_begin(uint64_t offset);
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses);
 
-/* Find the starts of the loops around an instruction. A walk like that of mc_replaceable collects those targets of
-   conditional jumps that are at or before the instruction, so inner loops mostly come first. A target must be inside
-   `code` and less than MC_LOOP_BYTES before its jump, because callers compare only that much code with the program's
-   memory. Returns their number. */
+/* Find the starts of the loops around an instruction. A walk like the walk of mc_replaceable collects the targets of
+   conditional jumps, if they are at or before the instruction. So inner loops mostly come first. A target must be
+   inside `code` and less than MC_LOOP_BYTES before its jump, because callers compare only that much code with the
+   program's memory. Returns their number. */
 int mc_loop_heads(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                   uint64_t *heads);
 
-/* Make the jump and the stub for an instruction that mc_replaceable found. The counter of each thread is the 8 bytes
-   at counter_offset from its thread pointer. MC_E_ARG: the instruction cannot be replaced, or the stub is out of
+/* Make the jump and the stub for an instruction that mc_replaceable found. The counter of each thread is the 8 bytes at
+   counter_offset from its thread pointer. Returns MC_E_ARG if the instruction cannot be replaced or the stub is out of
    reach. */
 int mc_relocate(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t address,
                 uint64_t stub_address, int32_t counter_offset, mc_patch_code *out);

@@ -28,7 +28,7 @@ void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_
    it. */
 int mc_own_shutter_judge(mc_own_shutter *own, const mc_board_view *view, uint64_t now);
 /* Get the acknowledgements of the co-runners that were asked to run bubbles, at most MC_N_SLOTS; returns their number.
-   0: none was asked, or one has not acknowledged or has left the board. */
+   Returns 0 if no co-runner was asked, or if one of them has not acknowledged or has left the board. */
 int mc_own_shutter_acks(const mc_own_shutter *own, const mc_board_view *view, mc_ack *out);
 /* Record the shutter and its verdict, and publish them to the ranks. `verdict` is the verdict of the other nodes; a bad
    verdict of this node takes precedence. */

@@ -422,7 +422,7 @@ int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out)
         if (owner == 0 || heartbeat == 0 || !own || !(is_own(own, i) || is_held(own->fd, i, 1)))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
-        /* A job without ranks is writing its profile, unless it has just joined: then its ranks will appear soon. */
+        /* A job without ranks is writing its profile, or has just joined and will have ranks soon. */
         if (job.n_ranks || job.t_joined + STARTUP_NS > now)
             out[n++] = job;
     }

@@ -33,7 +33,8 @@ typedef struct mc_neighbour {
 /* Path of the board of this version. */
 int mc_board_path(char *path, size_t size);
 /* Map the node's board, creating it if there is none, and pass it to jobs with a different shared-memory folder.
-   MC_E_ABI: the file is not a board of this version. MC_E_VERSION: the board at the socket has another version. */
+   Returns MC_E_ABI if the file is not a board of this version, and MC_E_VERSION if the board at the socket has another
+   version. */
 int mc_board_open(mc_board **out);
 /* Unmap the board, which also frees slots of this process that were not released. */
 void mc_board_unmap(mc_board *board);
@@ -69,11 +70,11 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out);
 
 /* Store a booking; if its t0 is 0, remove the booking. */
 void mc_slot_book(mc_slot *slot, const mc_booking *booking);
-/* MC_E_GONE: there is no booking, or its times are not plausible. */
+/* Returns MC_E_GONE if there is no booking or its times are not plausible. */
 int mc_slot_booking(mc_slot *slot, mc_booking *out);
 
 void mc_slot_acknowledge(mc_slot *slot, const mc_ack *ack);
-/* MC_E_GONE: the job has not acknowledged that epoch. */
+/* Returns MC_E_GONE if the job has not acknowledged this epoch. */
 int mc_slot_ack(mc_slot *slot, uint64_t epoch, mc_ack *out);
 
 /* splitmix64, which maps consecutive numbers to numbers that are far apart. */

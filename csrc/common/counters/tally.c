@@ -145,8 +145,8 @@ static int read_own(mc_ipc *out)
 }
 
 /* Store the odd sequence number first. The caller's next stores must come after the store of the even number, but on
-   Arm a plain store could overtake it. The load keeps the order: it waits for the store of the even number (LDAR for
-   STLR), and later accesses wait for the load. */
+   Arm a plain store could overtake that store. The load keeps the order: it waits for the store of the even number
+   (LDAR for STLR), and later accesses wait for the load. */
 static void publish(mc_tally *tally, mc_tally *next)
 {
     /* The number is odd already if a signal handler of the application jumped out of this function. */
