@@ -168,15 +168,15 @@ void mc_board_outlive(void);
 /* Become the job's agent. Returns MC_E_GONE if another process is the agent. */
 int mc_agent_open(mc_agent **out, const char *key, const char *job_id);
 /* Watch the agent in another process (the keeper). Waits at most wait_ns for that agent to appear. The steps of a
-   watching agent only sleep and look for ranks. MC_E_GONE: there is no agent. */
+   watching agent only sleep and look for ranks. Returns MC_E_GONE if there is no agent. */
 int mc_agent_watch(mc_agent **out, const char *key, uint64_t wait_ns);
-/* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or a status; never blocks longer than
-   max_wait_ns plus the longest shutter. */
+/* Sleep until the next duty (at most max_wait_ns) and do it. Returns MC_OK or another status. This function never
+   blocks for longer than max_wait_ns plus the longest shutter. */
 int mc_agent_step(mc_agent *agent, uint64_t max_wait_ns);
 /* Numbers of this job's ranks on this node: ranks seen so far, ranks alive, ranks in MPI_Finalize. */
 void mc_agent_ranks(const mc_agent *agent, int *n_seen, int *n_alive, int *n_finalizing);
-/* For the coordinator of a job on several nodes: requests about common shutters. The agent's answers appear in the node
-   file soon after. */
+/* These functions are for the coordinator of a job on several nodes. It sends requests about common shutters, and soon
+   after, the agent's answers appear in the node file. */
 void mc_common_state(mc_agent *agent, uint64_t state);
 void mc_common_clock(mc_agent *agent, int64_t offset_ns, uint64_t bound_ns);
 void mc_common_share(mc_agent *agent, int is_shared);

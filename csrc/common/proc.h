@@ -45,7 +45,7 @@ int mc_proc_is_traced(int pid);
 uint64_t mc_proc_n_filters(int pid);
 
 /* 1 if this thread's filters do not kill a process that calls `what`. A forked child tries the call, unless there are
-   no filters. Call this only in our own processes: an application could wait for the child. */
+   no filters. Call this only in our own processes, because an application could wait for the child. */
 int mc_proc_survives(void (*what)(void));
 
 typedef struct mc_proc_thread {

@@ -53,8 +53,8 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
 }
 
 /* Store a call site relative to its object, so that profiles of different ranks and runs can be compared. Only new rows
-   take the loader's lock. dladdr would be slow, because it also searches for the function's name: 100 us in a library
-   with 60,000 symbols. */
+   take the loader's lock. dladdr would be slow, because it also searches for the function's name, which takes 100 us in
+   a library with 60,000 symbols. */
 static void locate(mc_segment *segment, mc_site_row *row, const void *site)
 {
     object found = {.address = (uint64_t)(uintptr_t)site};
@@ -104,7 +104,8 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
-/* Store the key after the row's other fields: a reader that sees the key while the job runs then sees them too. */
+/* Store the key after the row's other fields: a reader that sees the key while the job runs also sees the other fields.
+   */
 static void publish(uint64_t *at, uint64_t key)
 {
     __atomic_store_n(at, key, __ATOMIC_RELEASE);

@@ -67,7 +67,7 @@ static void renew_rate(mc_clock *clock)
         return;
     uint64_t rate = rate_since(clock->ticks ? clock : &first, ticks, ns);
     if (rate && known && (rate > known + known / 256 || rate < known - known / 256)) {
-        /* The machine was suspended or migrated, or the clock was stepped: the counter is not reliable. */
+        /* The counter is not reliable, because the machine was suspended or migrated, or the clock was stepped. */
         atomic_store_explicit(&is_usable, 0, memory_order_relaxed);
         return;
     }

@@ -89,7 +89,7 @@ static const short restartable[] = {
     SYS_pselect6, SYS_ppoll,  SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause,           SYS_rt_sigsuspend,
 };
 
-/* Copy through the kernel: a direct read faults if the memory is not mapped. */
+/* Copy through the kernel, because a direct read faults if the memory is not mapped. */
 static int read_there(void *copy, const void *there, size_t n)
 {
     struct iovec from = {(void *)(uintptr_t)there, n}, to = {copy, n};
@@ -115,7 +115,7 @@ static const void *mask_of_call(long number, const greg_t *registers)
     }
 }
 
-/* Whether a system call waits for signals. */
+/* How a system call waits for signals. */
 typedef enum signal_wait {
     NO_WAIT,  /* does not wait for signals */
     MAY_WAIT, /* can wait for a signal that could also have come before the call */
@@ -265,7 +265,7 @@ static uint32_t n_sleeps_of_thread(void)
     return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint32_t)usage.ru_nvcsw : 0;
 }
 
-/* The signal's handler: only async-signal-safe calls. */
+/* The signal's handler. It makes only async-signal-safe calls. */
 static void on_gate(int signal, siginfo_t *info, void *context)
 {
     int saved_errno = errno;

@@ -23,8 +23,8 @@ __thread mc_thread mc_self;
 static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame *frame, uint32_t call, void *site,
                                                        const char *stack)
 {
-    /* The stack grows downwards: a call that MPI makes itself has its frame below that of the outermost call. A frame
-       that is not below it means that an error handler has left MPI by longjmp or a C++ exception. */
+    /* The stack grows downwards, so a call that MPI makes itself has its frame below the frame of the outermost call.
+       If the frame is not below, an error handler has left MPI by longjmp or a C++ exception. */
     if (self->outer && stack < self->outer)
         return 0;
     self->outer = stack;
@@ -114,7 +114,7 @@ static uint32_t draw_calls_until_timed(mc_thread *self)
     return self->every + (self->random & (2 * self->every - 1));
 }
 
-/* Adapt the sampling rate: timing a call costs a memory-bound program up to a microsecond. */
+/* Adapt the sampling rate, because timing a call costs a memory-bound program up to a microsecond. */
 static void choose_every(mc_thread *self, uint64_t now)
 {
     uint64_t took = now > self->t_choice ? now - self->t_choice : 0;
@@ -259,8 +259,8 @@ void mc_units(const mc_frame *frame, uint64_t n)
         record_cycle(tables, units, frame, frame->t_enter, MC_UNIT_SITE, 0, n);
 }
 
-/* Put an event into the ring, from which the agent writes it to a file. The last 8 bytes are stored last: they hold a
-   lap number, which shows that the event is complete. */
+/* Put an event into the ring, from which the agent writes it to a file. The last 8 bytes are stored after all others.
+   They hold a lap number, which shows that the event is complete. */
 static void keep_event(mc_lane_head *head, const mc_event *event)
 {
     mc_segment *segment = mc_the_segment;

@@ -69,7 +69,7 @@ typedef struct mc_identity {
 /* Another tool is between this library and MPI. The tool must see every call too, but calls made by the tool itself
    must not count. */
 extern int mc_is_chained;
-/* The thread is inside the library's MPI_Finalize: recording has stopped. */
+/* 1: the thread is inside the library's MPI_Finalize, and recording has stopped. */
 extern __thread int mc_is_ending;
 
 /* Returns 1 if MPI called the caller from inside an MPI call of the application. stack: an address in the caller's
@@ -79,7 +79,7 @@ static inline int mc_is_inside(const char *stack)
     return (mc_self.outer != NULL && stack < mc_self.outer) || mc_is_ending;
 }
 
-/* Record the end of a call. sent_bytes, recv_bytes: moved by the call for this rank. */
+/* Record the end of a call. sent_bytes, recv_bytes: bytes that the call moved for this rank. */
 void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
 /* mc_enter for functions that return at once and are called millions of times a second. Every call is counted, with its
@@ -94,8 +94,8 @@ void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 /* stack: address in the wrapper's own stack frame. */
 int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack);
 
-/* Returns 1 for the outermost call of this thread: one mc_leave... must follow. Returns 0 for a call that the MPI
-   library makes itself: the wrapper passes it through. */
+/* Returns 1 for the outermost call of this thread, after which one mc_leave... must follow. Returns 0 for a call that
+   the MPI library makes itself, which the wrapper passes through. */
 static inline __attribute__((always_inline)) int mc_enter(mc_frame *frame, uint32_t call, void *site)
 {
     return mc_enter_timed(frame, call, site, MC_STACK());
@@ -126,7 +126,7 @@ static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *s
 }
 
 /* mc_count for a call that may make callbacks; mc_leave_... must follow. Every store here is expensive for a
-   memory-bound program: it delays the program's own accesses. */
+   memory-bound program, because it delays the program's own accesses. */
 static inline __attribute__((always_inline)) int mc_enter_quick(uint32_t call, void *site, const char *stack)
 {
     if (!mc_count(call, site))
@@ -205,7 +205,7 @@ static inline void mc_note_message(mc_frame *frame, int peer, uint64_t bytes, ui
 }
 
 /* Record that the call of `frame` sends one message to `peer` (world rank of the application, -1: unknown). Call this
-   before mc_leave. one_sided: MC_ONE_SIDED if the peer makes no call to receive it, else 0. */
+   before mc_leave. one_sided: MC_ONE_SIDED if the peer makes no call to receive the message, otherwise 0. */
 static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
     if (!frame->is_recorded)
@@ -241,7 +241,7 @@ void mc_units(const mc_frame *frame, uint64_t n);
 /* Give the calling thread a lane. Returns 0 if none is free. */
 int mc_lane_claim(void);
 
-/* In a forked child: drop the lane, which is the parent's. */
+/* In a forked child: drop the lane, which belongs to the parent. */
 void mc_lane_forget(void);
 
 /* Allocate a lane in the rank's file. */
@@ -253,8 +253,8 @@ int mc_start(const mc_identity *identity);
 /* Stop recording. The tables are then final, and the segment's state becomes `state`. */
 void mc_stop(uint64_t state);
 
-/* usage.c: resources that this process has used so far. with_threads: also migrations and run delays of each thread,
-   which takes 12 KiB of stack. */
+/* usage.c: get the resources that this process has used so far. If with_threads is 1, the migrations and run delays of
+   each thread are read too, which takes 12 KiB of stack. */
 void mc_usage_read(mc_usage *out, int with_threads);
 
 /* Undo mc_start. Call this if there is no other process that would read or remove the segment. */

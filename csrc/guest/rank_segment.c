@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Lets programs find out whether this library is loaded (mpicoloc/regions.py). */
+/* Programs find out from this symbol whether this library is loaded (mpicoloc/regions.py). */
 __attribute__((visibility("default"))) const int mc_is_mpicoloc = MC_ABI_VERSION;
 
 int mc_recording;

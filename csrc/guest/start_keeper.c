@@ -179,8 +179,8 @@ static int keeper_gone(void)
            (now.state == 'Z' || now.state == 'X' || (ticks && now.start_ticks != ticks));
 }
 
-/* Read from the mapping of our own segment, which stays valid if the job's files are deleted or a system-call filter
-   forbids opening them. */
+/* The state of the profile is read from the mapping of our own segment. This mapping stays valid if the job's files are
+   deleted or a system-call filter forbids opening them. */
 static uint64_t profile_now(void)
 {
     return __atomic_load_n(&mc_the_segment->profile, __ATOMIC_ACQUIRE);

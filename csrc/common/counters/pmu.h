@@ -20,7 +20,7 @@ void mc_pmu_stop(mc_segment *segment);
 void mc_pmu_forget(void);
 
 /* 1 if no system-call filter (seccomp) kills a process for calling these functions, even if the calls fail. A forked
-   child tries all calls. Use it only in our own processes: an application could wait for the child. */
+   child tries all calls. Call this only in our own processes, because an application could wait for the child. */
 int mc_pmu_is_safe(void);
 
 #endif

@@ -1,4 +1,4 @@
-/* Completion calls: find the requests that completed, the bytes they moved, and the senders. */
+/* Completion calls: find the requests that completed, the bytes that these requests moved, and the senders. */
 #ifndef MPICOLOC_COMPLETION_H
 #define MPICOLOC_COMPLETION_H
 

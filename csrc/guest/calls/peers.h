@@ -31,8 +31,8 @@ typedef struct mc_neighbours {
 mc_ranks *mc_ranks_keep(mc_ranks *ranks);
 void mc_ranks_release(mc_ranks *ranks);
 
-/* Consecutive calls mostly use the same communicator, so each thread caches the last one. Whenever a communicator is
-   freed, a new generation begins and the caches become invalid, because MPI may reuse the handle. */
+/* Consecutive calls mostly use the same communicator, so each thread caches the last communicator. Whenever a
+   communicator is freed, a new generation begins and the caches become invalid, because MPI may reuse the handle. */
 typedef struct mc_last_ranks {
     uint64_t key, generation;
     mc_ranks *ranks;
@@ -50,7 +50,7 @@ static inline int mc_is_last(const mc_last_ranks *last, uint64_t key)
            last->generation == atomic_load_explicit(&mc_ranks_generation, memory_order_acquire);
 }
 
-/* The ranks of a communicator or window. Valid until the program frees it. */
+/* The ranks of a communicator or window. The result is valid until the program frees the communicator or window. */
 static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm)
 {
     return mc_is_last(&mc_last_comm, MC_KEY_OF(comm)) ? mc_last_comm.ranks : mc_find_ranks_of_comm(comm);

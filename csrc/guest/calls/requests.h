@@ -1,5 +1,6 @@
-/* Data kept for a handle until it is completed or freed: receives in progress, persistent requests, matched messages,
-   communicators. The tables are bounded and lock-free, in the process's own memory. This code does not use MPI. */
+/* Data that are kept for a handle until the handle is completed or freed: receives in progress, persistent requests,
+   matched messages, communicators. The tables are bounded and lock-free, in the process's own memory. This code does
+   not use MPI. */
 #ifndef MPICOLOC_REQUESTS_H
 #define MPICOLOC_REQUESTS_H
 

@@ -113,7 +113,7 @@ static int word_is(uint64_t address, const uint64_t expected[])
 
 /* Remove all jumps. A jump that cannot be removed now stays in the table for the next try. Rows do not move, because
    another thread may fork at any time, and the child reads the rows. Change access rights only on pages that still hold
-   one of our jumps: on other pages another object may have been mapped. */
+   one of our jumps, because another object may have been mapped on other pages. */
 static void take_back(void)
 {
     uint64_t page = 0;
@@ -325,7 +325,7 @@ uint64_t mc_patch_check_lease(uint64_t now)
         return 0;
     if (now < until)
         return until;
-    /* Block signals: a handler could fork, or receive a request for a patch. */
+    /* Block signals, because a handler could fork or receive a request for a patch. */
     if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof mask) != 0)
         return 0;
     int is_own = lock();

@@ -72,7 +72,8 @@ static int is_of_this_family(void *handle, const void *found)
 #endif
 }
 
-/* The function that a program linked with MPI would call: our wrapper, or that of a tool before us. NULL: none. */
+/* The function that a program linked with MPI would call: our wrapper, or the wrapper of a tool before us. Returns NULL
+   if there is no wrapper. */
 static void *wrapper(const char *name)
 {
     void *found = real_dlsym(RTLD_DEFAULT, name);
@@ -148,7 +149,7 @@ static void bind_calls(const struct link_map *map)
     bind_entries(map, data, data ? data_bytes / sizeof *data : 0, symbols, names);
 }
 
-/* Redirect every library loaded from a file; libraries in the global scope use the wrappers already. */
+/* Redirect every library that was loaded from a file. Libraries in the global scope use the wrappers already. */
 static void bind_libraries(void *handle)
 {
     struct link_map *map = NULL;

@@ -56,8 +56,8 @@ static void copy(char *to, const char *from)
     snprintf(to, MC_NAME_LEN, "%s", from);
 }
 
-/* Fill app_ranks without allocating memory. Errors are not reported: a rank that lacks memory must not keep others
-   waiting here. */
+/* Fill app_ranks without allocating memory. Errors are not reported, because a rank that lacks memory must not keep
+   other ranks waiting here. */
 static int translate(MPI_Group application, MPI_Group real, int size)
 {
     int ranks[N_AT_ONCE], status = MPI_SUCCESS;
@@ -89,7 +89,7 @@ static void note_real_ranks(MPI_Comm application, MPI_Comm real)
 }
 
 /* The world without coordinators, or MPI_COMM_NULL if that fails. The coordinators make the same call, but with colour
-   1. Both worlds keep the order of the real ranks. */
+   1. In both new worlds, the ranks keep their real order. */
 static MPI_Comm split_world(MPI_Comm real)
 {
     int real_rank = 0;
@@ -157,7 +157,7 @@ static int swap_world(void)
     return 1;
 }
 
-/* The key from the launcher, unless this job was spawned: then the environment holds its parent's key. */
+/* The key from the launcher; NULL if this job was spawned, because the environment then holds the key of its parent. */
 static const char *given_key(void)
 {
     return is_spawned ? NULL : mc_given_key();
@@ -316,8 +316,8 @@ static void start(int is_wrapped)
     if (is_node_first && status == MC_OK)
         keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
     keeper.id = mc_the_keeper;
-    /* This also makes all ranks wait for the keeper: a rank that aborts earlier would kill the first rank before the
-       keeper exists. */
+    /* This call also makes all ranks wait for the keeper. A rank that aborts earlier would kill the first rank before
+       the keeper exists. */
     MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
     is_kept = (int)keeper.is_kept;
     mc_the_keeper = keeper.id;
@@ -326,8 +326,8 @@ static void start(int is_wrapped)
     MC_REAL(MPI_Comm_free)(&local);
     if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
         mc_pmu_start();
-    /* Read the used resources after the waits above: in MPI_Init ranks sleep thousands of times while they wait for
-       each other. */
+    /* Read the used resources after the waits above, because ranks sleep thousands of times in MPI_Init while they wait
+       for each other. */
     if (mc_own_segment())
         mc_usage_read(&mc_own_segment()->used_at_init, 1);
 }
@@ -388,7 +388,7 @@ static int end(void)
    down. */
 #ifdef MC_HAS_SESSIONS
 
-/* Threads may open sessions at the same time: the first thread joins the job, and the others wait for it. */
+/* Threads may open sessions at the same time. The first thread joins the job, and the other threads wait for it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int n_open, n_opening;
 
@@ -660,7 +660,7 @@ void mc_before_finalize(void)
         say_goodbye();
     close_own_session();
     is_world_open = 0;
-    /* Do not free the application's world: attribute functions inside MPI_Finalize may use it. */
+    /* Do not free the application's world, because attribute functions inside MPI_Finalize may use it. */
 }
 
 /* Open MPI begins partitioned communication by duplicating the real world, which needs the coordinator's call too. */
