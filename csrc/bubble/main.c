@@ -1,10 +1,13 @@
 /* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one bubble, and all ranks of a node together
-   make up the level. mpicoloc-bubble --cpus LIST --levels FILE --level L run at this level until the job ends
-   mpicoloc-bubble --cpus LIST --bytes N --listen run as the lines of standard input say A line of standard input is
-   "BYTES LINES_PER_S": the working set and the rate from now on; "0 0" stops the pressure. The end of standard input
-   ends the program. With --report the program prints, every 5 ms, the time (CLOCK_MONOTONIC, ns), its processor time
-   (ns) and the number of lines that it has touched. With --report-once it prints this only once, when its memory is
-   allocated. */
+   make up the level.
+
+       mpicoloc-bubble --cpus LIST --levels FILE --level L   run at this level until the job ends
+       mpicoloc-bubble --cpus LIST --bytes N --listen        run as the lines of standard input say
+
+   A line of standard input is "BYTES LINES_PER_S". It sets the working set and the rate from now on; "0 0" stops the
+   pressure. The end of standard input ends the program. With --report the program prints, every 5 ms, the time
+   (CLOCK_MONOTONIC, ns), its processor time (ns) and the number of lines that it has touched. With --report-once it
+   prints these numbers only once, when its memory is allocated. */
 #define _GNU_SOURCE
 #include "bubble/bubble.h"
 
@@ -153,7 +156,7 @@ static int open_memory(mc_bubble *bubble, uint64_t n_bytes)
     return 0;
 }
 
-/* Read settings from standard input; the last complete line counts. Returns -1 if the program shall continue, otherwise
+/* Read settings from standard input; the last complete line counts. Returns -1 if the program is to continue, otherwise
    its exit code, which is 0 at the end of standard input. */
 static int listen_for(input *in, mc_bubble_setting *setting)
 {

@@ -1,6 +1,6 @@
-/* Calibration files: lines of text, written by Python (mpicoloc/bubble/calibrate.py). This file reads the lines cpus
-   PROCESSORS BUBBLES, probe BYTES LINES_PER_S, probe_alone LINES_PER_S, and level LEVEL BYTES LINES_PER_S SLOWDOWN LOW
-   HIGH. */
+/* Calibration files: lines of text, written by Python (mpicoloc/bubble/calibrate.py). This code reads the lines
+   cpus PROCESSORS BUBBLES, probe BYTES LINES_PER_S, probe_alone LINES_PER_S, and
+   level LEVEL BYTES LINES_PER_S SLOWDOWN LOW HIGH. */
 #include "bubble/bubble.h"
 
 #include <stdio.h>
