@@ -1,11 +1,11 @@
 /* Find instructions of a running program that can be replaced by a jump, and make the stub to which the jump leads. The
    stub counts, does what the replaced instruction does, and jumps back. This works on x86-64 only.
 
-   A place is one instruction of 5 bytes or more whose first 5 bytes are in one aligned word, so that a single store puts
-   the jump there or removes it. The bytes after these 5 do not change. On processors with AVX the word has 16 bytes,
-   because such a store is atomic there; on other processors it has 8 bytes. The stub uses no register and no stack, so a
-   signal can interrupt it anywhere. It changes the flags OF, SF, ZF, AF and PF, so the code after the place must write
-   all of them before anything reads one.
+   A place is one instruction of 5 bytes or more whose first 5 bytes are in one aligned word, so that a single store
+   puts the jump there or removes it. The bytes after these 5 do not change. On processors with AVX the word has 16
+   bytes, because such a store is atomic there; on other processors it has 8 bytes. The stub uses no register and no
+   stack, so a signal can interrupt it anywhere. It changes the flags OF, SF, ZF, AF and PF, so the code after the
+   place must write all of them before anything reads one.
 
    The caller must exclude what the instructions do not show: files with restartable sequences (section __rseq_cs),
    code that changes while it runs, and SIGSEGV handlers that look up the interrupted instruction. */
