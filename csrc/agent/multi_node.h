@@ -27,8 +27,8 @@ int mc_multi_node_has_request(const mc_node *node);
 void mc_multi_node_answer(mc_node *node, mc_board_view *view, uint64_t period_ns, uint64_t notice_ns, int can_bubble,
                           uint64_t now);
 
-/* Least time from a booking to its instant. It is long enough for every agent of the node to wake and read the booking.
-   */
+/* Least time from a booking to its instant. It is long enough for every agent of the node to wake and read the
+   booking. */
 static inline uint64_t mc_multi_node_notice_ns(uint64_t period_ns, uint64_t lead_ns)
 {
     return period_ns * 3 / 2 + lead_ns;

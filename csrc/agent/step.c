@@ -351,8 +351,8 @@ static void pause_ranks(mc_agent *agent)
     if (mc_pause_begin(pause, &agent->ranks, agent->node, &agent->wake))
         presses = mc_bubbling_serve(agent->bubbling, &pause->shutter, view, i_live, &agent->ranks);
     mc_pause_stand(pause, view, &agent->ranks, &agent->wake);
-    /* A bubble's thread may share its processor with this thread. Give the bubble time to see that the shutter is over.
-       */
+    /* A bubble's thread may share its processor with this thread. Give the bubble time to see that the shutter is
+       over. */
     if (presses)
         mc_bubbling_await(agent->bubbling, &pause->shutter, &agent->wake);
     mc_pause_end(pause, view, &agent->ranks);

@@ -1,6 +1,6 @@
 /* Data that node agents write into shared memory: a job's node file, and the board on which the jobs of a node
-   coordinate. This file also declares the agent's functions. Part of the contract: only mpicoloc.h includes this file.
-   */
+   coordinate. This file also declares the agent's functions. Part of the contract: only mpicoloc.h includes this
+   file. */
 #ifndef MPICOLOC_NODE_H
 #define MPICOLOC_NODE_H
 

@@ -181,8 +181,8 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
-    /* The process's name is on an earlier line. It cannot imitate this line, because line ends in the name are escaped.
-       */
+    /* The process's name is on an earlier line. It cannot imitate this line, because line ends in the name are
+       escaped. */
     const char *state = strstr(text, "\nState:\t");
     out->state = state ? state[8] : '?';
     uint64_t off = number_after(text, "\nSigPnd:", 16) | number_after(text, "\nSigBlk:", 16);

@@ -104,8 +104,8 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
-/* Store the key after the row's other fields: a reader that sees the key while the job runs also sees the other fields.
-   */
+/* Store the key after the row's other fields: a reader that sees the key while the job runs also sees the other
+   fields. */
 static void publish(uint64_t *at, uint64_t key)
 {
     __atomic_store_n(at, key, __ATOMIC_RELEASE);

@@ -1,5 +1,5 @@
-/* The bounded tables of a lane, with open addressing. Row 0 of a table counts the entries for which there is no room.
-   */
+/* The bounded tables of a lane, with open addressing. Row 0 of a table counts the entries for which there is no
+   room. */
 #ifndef MPICOLOC_TABLE_H
 #define MPICOLOC_TABLE_H
 

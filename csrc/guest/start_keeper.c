@@ -152,8 +152,8 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
         snprintf(program, sizeof program, "%s/mpicoloc-keeper", folder);
         find_python(python, sizeof python, folder);
         char *arguments[] = {program, (char *)key, python, NULL};
-        /* This program forks the keeper and ends soon, so the application's wait() never returns one of our children.
-           */
+        /* This program forks the keeper and ends soon, so the application's wait() never returns one of our
+           children. */
         int code = run_to_end(program, arguments);
         status = code == 0 || code == MC_KEEPER_ONLY ? MC_OK : MC_E_GONE;
         *n_filters = code == 0 ? mc_proc_n_filters(0) : 0;

@@ -146,8 +146,8 @@ void rp_complete_row(rp_sim *sim, rp_rank *rank, uint32_t row)
     rest(sim, rank);
 }
 
-/* Whether an operation is valid in a graph. It must run on a processor of the rank, or be an edge to such an operation.
-   */
+/* Whether an operation is valid in a graph. It must run on a processor of the rank, or be an edge to such an
+   operation. */
 static int is_sound(const rp_rank *rank, const rp_op *op)
 {
     if (op->kind == RP_THEN)

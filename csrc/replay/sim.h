@@ -1,5 +1,5 @@
-/* State of a simulation. Entities are identified by their indices in pools, so that the arrays can move when they grow.
-   */
+/* State of a simulation. Entities are identified by their indices in pools, so that the arrays can move when they
+   grow. */
 #ifndef RP_SIM_H
 #define RP_SIM_H
 
@@ -295,8 +295,8 @@ void rp_open_crossbars(rp_sim *sim);
 int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes);
 /* Record that, from now on, a packet or message of the job waits for the link. */
 void rp_begin_wait(rp_sim *sim, uint32_t job, uint32_t link);
-/* Let crossbars and links choose packets after all events of the present time. Returns 0 if none of them had to choose.
-   */
+/* Let crossbars and links choose packets after all events of the present time. Returns 0 if none of them had to
+   choose. */
 int rp_settle(rp_sim *sim);
 
 /* adapter.c */

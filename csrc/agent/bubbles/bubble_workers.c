@@ -36,8 +36,8 @@ typedef struct worker {
 struct mc_bubble_workers {
     int n, n_wanted; /* number of workers started so far, and number wanted */
     int has_waker, stop;
-    /* Memory that the first worker needs; memory that each other worker needs; memory allocated so far by all workers.
-       */
+    /* Memory that the first worker needs; memory that each other worker needs; memory allocated so far by all
+       workers. */
     uint64_t first_bytes, other_bytes, opened_bytes;
     worker rows[MC_N_BUBBLE_WORKERS];
     pthread_mutex_t opening; /* held from reading the free memory to allocating: one worker at a time */

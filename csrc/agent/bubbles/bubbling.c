@@ -462,8 +462,8 @@ mc_press_offer mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
     return (mc_press_offer){mc_min((uint64_t)CPU_COUNT(&cpus), n_all), n_all};
 }
 
-/* Leave out processors that the other job can use too, because bubbles there would take processor time from that job.
-   */
+/* Leave out processors that the other job can use too, because bubbles there would take processor time from that
+   job. */
 int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks)
 {

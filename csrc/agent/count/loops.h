@@ -38,8 +38,8 @@ typedef struct mc_sample_place {
     double stands_for_ns;
 } mc_sample_place;
 
-/* Index of a register among the sampled registers. The stack pointer is not sampled. `reg` is its number in mc_effects.
-   */
+/* Index of a register among the sampled registers. The stack pointer is not sampled. `reg` is its number in
+   mc_effects. */
 static inline int mc_sampled_register(int reg)
 {
     return reg < 8 ? reg : reg - 1;

@@ -80,8 +80,8 @@ double mc_window_samples_busy_frac(const mc_window_samples *samples)
     return n ? sum / n : 1.0;
 }
 
-/* Time outside MPI so far. Only differences of it are meaningful, because it includes the pauses since the last call.
-   */
+/* Time outside MPI so far. Only differences of it are meaningful, because it includes the pauses since the last
+   call. */
 MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
 {
     uint64_t t_last = head->calls.t_last, t_enter = head->t_enter;

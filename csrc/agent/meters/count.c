@@ -201,8 +201,8 @@ static void use_thinned(mc_count_meter *count)
         count->t_next = 0;
 }
 
-/* Make the stubs of the present set again, because the program may have mapped its own memory at the stubs' addresses.
-   */
+/* Make the stubs of the present set again, because the program may have mapped its own memory at the stubs'
+   addresses. */
 static void renew_stubs(mc_count_meter *count)
 {
     count->wants_stubs = 0;

@@ -1,6 +1,6 @@
 /* Layout of an x86-64 instruction and its use of flags, read from its bytes alone. This is a check on Capstone, which
-   has errors (5.0.9 takes vcmpnltsd for vcomisd). This code knows only the encodings of instructions that can be moved.
-   */
+   has errors (5.0.9 takes vcmpnltsd for vcomisd). This code knows only the encodings of instructions that can be
+   moved. */
 #ifndef MPICOLOC_ENCODING_H
 #define MPICOLOC_ENCODING_H
 

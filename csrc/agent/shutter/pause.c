@@ -182,8 +182,8 @@ void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ran
     uint64_t duration_ns = shutter->t1 - shutter->t0;
     if (!pause->is_begun)
         return;
-    /* The kernel books a thread's processor time only when the thread leaves its processor, so wait until it has left.
-       */
+    /* The kernel books a thread's processor time only when the thread leaves its processor, so wait until it has
+       left. */
     mc_sleep_until(mc_min(mc_max(pause->ack.t_told, shutter->t0 + mc_guard_ns(duration_ns)), shutter->t1), wake);
     for (int i = 0; i < ranks->n; i++)
         ranks->rows[i].cpu_ns = cpu_ns(view, &ranks->rows[i]);

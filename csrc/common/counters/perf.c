@@ -22,8 +22,8 @@
     }
 #endif
 
-/* Smallest descriptor to use. Applications assume that small descriptors are their own, and may close and reopen them.
-   */
+/* Smallest descriptor to use. Applications assume that small descriptors are their own, and may close and reopen
+   them. */
 enum { LEAST_FD = 256 };
 
 static const struct {
@@ -156,8 +156,8 @@ static int count_oneself(char *reason, size_t size)
             return MC_E_PERF;
         }
         status = mc_group_read(&self, &counts, &is_shared);
-        /* Try this call too, because the job's threads will make it, and a system-call filter could kill them for it.
-           */
+        /* Try this call too, because the job's threads will make it, and a system-call filter could kill them for
+           it. */
         self.fds[0] = mc_perf_keep(self.fds[0], &id);
         mc_group_close(&self);
     }

@@ -144,8 +144,8 @@ static int is_own_page(uint64_t page)
     return 0;
 }
 
-/* Compare more code than the word: another library may have been loaded at this address, and may contain the same word.
-   */
+/* Compare more code than the word: another library may have been loaded at this address, and may contain the same
+   word. */
 static int is_same_code(const mc_patch *patch)
 {
     uint8_t code[MC_CODE_BYTES];

@@ -1,6 +1,6 @@
 /* Patches of the program's code for the duration of a measurement: jumps to stubs that count (meter count). The agent
-   prepares the new code. A thread of this rank writes it, while all threads that were running are paused in the gate.
-   */
+   prepares the new code. A thread of this rank writes it, while all threads that were running are paused in the
+   gate. */
 #ifndef MPICOLOC_PATCH_H
 #define MPICOLOC_PATCH_H
 

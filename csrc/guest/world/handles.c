@@ -1,8 +1,8 @@
 /* Wrappers for programs that get MPI's functions from a library handle (dlopen and dlsym: Julia, numba, ctypes), or
    load a library that prefers its own dependencies (RTLD_DEEPBIND). Without wrappers they would see the launcher's
    world, which contains the coordinator. Wrappers are not possible in a dlmopen namespace. If a program uses one, the
-   coordinator is notified and ends the job, because the job's ranks would otherwise wait for the coordinator forever.
-   */
+   coordinator is notified and ends the job, because the job's ranks would otherwise wait for the coordinator
+   forever. */
 #define _GNU_SOURCE
 #include "guest/mpi/real.h"
 #include "guest/world/launch.h"
