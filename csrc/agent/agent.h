@@ -16,7 +16,7 @@ enum { MC_DUTY_DECIDE, MC_DUTY_PAUSE, MC_DUTY_MEASURE };
 struct mc_agent {
     char job_id[MC_NAME_LEN];
     int wake;    /* futex; a value other than 0 ends every sleep */
-    int watches; /* another process is the agent, and this one watches it */
+    int watches; /* 1: another process is the agent, and this process watches it */
     uint64_t t_open, t_refreshed;
     int was_shared;
     mc_node *node;
@@ -29,15 +29,15 @@ struct mc_agent {
     mc_own_shutter own;
     mc_pause pause;
     mc_bubbling *bubbling; /* NULL: no bubbles */
-    int is_bubbled;        /* a bubble or the probe is drawn for the next shutter of this job */
-    uint64_t n_alone;      /* shutters without co-runners */
-    uint64_t n_partial;    /* shutters in which some co-runners kept running */
+    int is_bubbled;        /* 1: a bubble or the probe was drawn for the next shutter of this job */
+    uint64_t n_alone;      /* number of shutters without co-runners */
+    uint64_t n_partial;    /* number of shutters in which some co-runners kept running */
     int duty;
     uint64_t t_duty;
     mc_tracer *tracer; /* NULL: no full trace */
 };
 
-/* step.c: find the next instant, and the next duty before it. */
+/* step.c: find the next instant, and the agent's next duty before that instant. */
 void mc_agent_plan(mc_agent *agent, uint64_t now);
 /* Judge this job's shutter when it is over. */
 void mc_agent_judge(mc_agent *agent, uint64_t now);

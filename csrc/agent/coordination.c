@@ -53,7 +53,7 @@ void mc_common_read(mc_agent *agent, mc_common *out)
 {
     const mc_common *common = &agent->node->common;
     uint64_t i_answered = LOAD(common->i_answered), i_judged = LOAD(common->i_judged);
-    *out = *common; /* stored before these two numbers, so at least as new */
+    *out = *common; /* the other fields are stored before these two numbers, so they are at least as new */
     out->i_answered = i_answered;
     out->i_judged = i_judged;
 }

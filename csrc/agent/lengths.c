@@ -5,18 +5,19 @@
 #include "common/options.h"
 
 static const uint64_t ADAPT_EVERY_NS = 2000000000u;
-/* Cycles that a shutter should hold. The edges of a shutter cost the same whatever its length, so a few long shutters
-   tell more than many short ones. */
+/* Number of cycles that a shutter should hold. The edges cost the same for short and long shutters, so a few long
+   shutters tell more than many short ones. */
 static const double CYCLES_WISHED = 6.0;
-/* A confidence interval needs several shutters, so a young job takes short ones, however long its cycles are, and takes
-   longer ones later. */
+/* A confidence interval needs several shutters. So a young job takes short shutters, however long its cycles are, and
+   longer shutters later. */
 static const double SHUTTERS_AT_LEAST = 5.0;
-static const double SHUTTERS_SOON = 2.0; /* number of shutters that must fit into the duty limit of a young job */
+static const double SHUTTERS_SOON = 2.0; /* number of shutters for which a young job's duty limit must have room */
 static const double MOST_OF_MAX = 0.8, MOST_OF_DUTY = 0.95;
 static const double WORTH_A_CHANGE = 1.5;
-/* A short job needs every shutter that the duty limit allows. A long job needs fewer, so it takes one turn in three,
-   which costs its neighbours less. With several co-runners, every third turn is for a partial shutter; otherwise, a
-   long job skips that turn and a short job takes a full shutter. The first turns are never partial. */
+/* A short job needs every shutter that the duty limit allows. A long job needs fewer, so it takes a full shutter in
+   only one turn of three, which costs its neighbours less. With several co-runners, every third turn is for a partial
+   shutter. With fewer co-runners, a long job skips that turn, and a short job takes a full shutter. The first turns are
+   never partial. */
 static const uint64_t YOUNG_NS = 120000000000u;
 enum { TAKES_ONE_OF = 3, FULL_AT_FIRST = 8 };
 static const double LEAST_DUTY_FRAC = 1e-4; /* periods are lengths divided by the duty fraction */
@@ -53,7 +54,8 @@ int mc_lengths_takes(mc_lengths *lengths, int may_be_partial, uint64_t now)
     return is_young || i % TAKES_ONE_OF == 0 ? MC_TAKE_FULL : MC_TAKE_NONE;
 }
 
-/* A neighbour may have a lower duty limit than this job, and refuse shutters that are longer than this job's wish. */
+/* A neighbour may have a lower duty limit than this job. Such a neighbour refuses shutters that are longer than this
+   job's wish. */
 void mc_lengths_refused(mc_lengths *lengths, uint64_t duration_ns)
 {
     if (duration_ns > lengths->duration_ns)
@@ -96,8 +98,8 @@ void mc_lengths_adapt(mc_lengths *lengths, double cycle_ns, uint64_t now)
         lengths->duration_ns = (uint64_t)wish;
 }
 
-/* The meter's own cost reduces the part of the duty limit that is left for other jobs, but never below half of the
-   limit: otherwise no co-runner could be measured here. */
+/* The meter's own cost reduces the part of the duty limit that is left for other jobs. At least half of the limit is
+   always left for them, because otherwise no co-runner could be measured here. */
 static double duty_frac_for_others(const mc_lengths *lengths)
 {
     double limit = lengths->options.duty_frac;

@@ -6,8 +6,8 @@
 
 static const mc_booking NO_BOOKING = {0, 0, 0};
 
-/* Call this only after this job's booking is on the board: of two jobs that book at the same time, at least one then
-   sees the other's booking. */
+/* Call this only after this job's booking is on the board. If two jobs book at the same time, at least one of them then
+   sees the booking of the other. */
 static int is_free(const mc_board_view *view, uint64_t period_ns, uint64_t t_earliest, uint64_t t0)
 {
     uint64_t gap_ns = mc_booking_gap_ns(period_ns);
@@ -62,7 +62,7 @@ static void follow_decision(mc_common *common, mc_board_view *view, uint64_t not
 /* Report the verdict, even on a shutter that never began because the agent woke too late. */
 static void report(mc_common *common, const mc_own_shutter *own, uint64_t now)
 {
-    uint64_t i = LOAD(common->i_decided); /* read first: otherwise is_firm could be another shutter's */
+    uint64_t i = LOAD(common->i_decided); /* read first: otherwise is_firm could belong to another shutter */
     if (i == 0 || i == common->i_judged || !common->is_firm)
         return;
     int is_open = own->is_open && own->i_common == i;

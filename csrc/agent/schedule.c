@@ -37,8 +37,8 @@ void mc_schedule_next(mc_schedule *schedule, const mc_board_view *view, uint64_t
     if (schedule->t_instant <= first)
         schedule->t_instant = mc_instant_ns(++schedule->i_instant, period_ns);
     schedule->booked_owner = 0;
-    /* Look only at bookings at least half a period after the last booked shutter: then changing bookings wake an agent
-       at most twice in a period. */
+    /* Look only at bookings that are at least half a period after the last booked shutter. So an agent wakes at most
+       twice in a period, however often bookings change. */
     if (view->board)
         find_booking(schedule, view, mc_max(first, schedule->t_booked + period_ns / 2));
     if (schedule->booked_owner && schedule->booking.t0 < schedule->t_instant)

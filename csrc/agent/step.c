@@ -48,8 +48,8 @@ void mc_agent_plan(mc_agent *agent, uint64_t now)
 
 /* ---- ranks and co-runners ---- */
 
-/* Let the agent run on all processors of its job: if it were bound to the first rank's core, it would always delay that
-   rank. */
+/* Let the agent run on all processors of its job: an agent that is bound to the first rank's core would always delay
+   that rank. */
 static void widen_affinity(const mc_segment *segment)
 {
     cpu_set_t set, of_rank;
@@ -60,7 +60,7 @@ static void widen_affinity(const mc_segment *segment)
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Whether this job is surely the only one on the node. */
+/* Whether this job is certainly the only job on the node. */
 static int is_surely_alone(const mc_agent *agent)
 {
     const mc_board *board = agent->view.board;
@@ -72,7 +72,7 @@ static void find_ranks(mc_agent *agent, uint64_t now)
     for (int i = mc_job_ranks_find(&agent->ranks); i < agent->ranks.n; i++) {
         mc_segment *segment = agent->ranks.rows[i].segment;
         widen_affinity(segment);
-        if (agent->t_refreshed) /* the board has been read, so tell the new rank at once */
+        if (agent->t_refreshed) /* if the board has been read, tell the new rank at once */
             __atomic_store_n(&segment->sampling.alone, !agent->was_shared && is_surely_alone(agent), __ATOMIC_RELAXED);
     }
     mc_job_ranks_check(&agent->ranks, now);
@@ -152,7 +152,7 @@ void mc_agent_judge(mc_agent *agent, uint64_t now)
     mc_own_shutter *own = &agent->own;
     if (!mc_own_shutter_judge(own, &agent->view, now))
         return;
-    /* A shutter without co-runners shows nothing about co-runners. It serves to measure a bubble. */
+    /* A shutter without co-runners says nothing about co-runners, but serves to measure a bubble. */
     int is_alone = own->record.n_corunners == 0 && !(own->i_common && is_shared_elsewhere(agent));
     if (own->record.verdict == MC_VERDICT_VALID &&
         (is_alone || mc_bubbling_was_told(agent->bubbling, own->reservation.t0)))
@@ -187,19 +187,19 @@ static void want_bubbles(mc_agent *agent)
         !agent->ranks.is_multi_node || __atomic_load_n(&common->state, __ATOMIC_ACQUIRE) == MC_COMMON_ON;
     int can_have = agent->bubbling && has_coordinators && mc_meter_search(&agent->meter) != MC_SEARCH_IMPOSSIBLE;
     mc_bubbling_lacks_coordinators(agent->bubbling, !has_coordinators);
-    /* if so, coordinators take shutters only for bubbles */
+    /* 1: the coordinators take shutters only for bubbles */
     int is_only_for_bubbles = agent->ranks.is_multi_node && common->n_jobs <= 1 && !is_shared_elsewhere(agent);
     agent->view.bubble_frac = !can_have ? 0.0 : is_only_for_bubbles ? 1.0 : mc_bubbling_frac(agent->bubbling);
 }
 
-/* Shutters without co-runners are for bubbles only. Limit their number: they must not push the counts of other
+/* Shutters without co-runners are for bubbles only. Limit their number, so that they do not push the counts of other
    shutters out of the table. */
 static int may_be_alone(const mc_agent *agent, uint64_t now)
 {
     return agent->n_alone < MC_N_COUNT_ROWS / 2 && mc_duty_allows(&agent->pause.duty, 0, now);
 }
 
-/* Bubbles need the meter count: its counts show how much a bubble slows the job. */
+/* Bubbles need the meter count, because its counts show how much a bubble slows the job. */
 static int may_have_bubble(const mc_agent *agent, uint64_t now)
 {
     int is_shared = agent->view.n_others > 0 || is_shared_elsewhere(agent);
@@ -214,7 +214,7 @@ static void search(mc_agent *agent, uint64_t now)
         agent->lengths.t_adapted = 0;
 }
 
-/* Whether the bubble that the coordinators want on all nodes can run on this one. */
+/* Whether the bubble that the coordinators want on all nodes can run on this node. */
 static int take_bubble_of_all(mc_agent *agent, uint64_t now)
 {
     return may_have_bubble(agent, now) && mc_bubbling_take(agent->bubbling, &agent->view, agent->node->common.bubble);
@@ -286,7 +286,8 @@ static void refresh(mc_agent *agent, uint64_t now)
     agent->node->shutter_period_ns = agent->lengths.period_ns;
 }
 
-/* Ranks wait for each other, so a bubble on only some nodes would tell little: all nodes have it, or none. */
+/* Either all nodes have a bubble or none of them. A bubble on only some nodes would tell little, because ranks wait for
+   each other. */
 static void draw_bubble(mc_agent *agent, uint64_t now)
 {
     if (agent->schedule.booked_owner)
@@ -295,8 +296,8 @@ static void draw_bubble(mc_agent *agent, uint64_t now)
         agent->is_bubbled = may_have_bubble(agent, now) && mc_bubbling_draw(agent->bubbling, &agent->view);
 }
 
-/* Counting costs the job time too, so check the duty limit, except for booked shutters, on which the nodes have already
-   agreed. */
+/* Counting costs the job time too, so check the duty limit. Booked shutters are not checked, because the nodes have
+   already agreed on them. */
 static int choose_shutter(mc_agent *agent, uint64_t now)
 {
     int n_others = agent->view.n_others,
@@ -319,7 +320,8 @@ static void decide(mc_agent *agent, uint64_t now)
     if (is_offered)
         draw_bubble(agent, now);
     int take = is_offered ? choose_shutter(agent, now) : MC_TAKE_NONE;
-    /* Use the new period from the next instant on: all jobs have computed this instant with the old period. */
+    /* Use the new period only from the next instant on, because all jobs have computed this instant with the old
+       period. */
     lengths->period_ns = mc_board_period(view->board, view->live, view->n_live, lengths->options.period_ns);
     if (target == MC_TARGET_OTHER) {
         agent->duty = MC_DUTY_PAUSE;
@@ -349,7 +351,8 @@ static void pause_ranks(mc_agent *agent)
     if (mc_pause_begin(pause, &agent->ranks, agent->node, &agent->wake))
         presses = mc_bubbling_serve(agent->bubbling, &pause->shutter, view, i_live, &agent->ranks);
     mc_pause_stand(pause, view, &agent->ranks, &agent->wake);
-    /* A bubble's thread may share its processor with this thread: give it time to see that the shutter is over. */
+    /* A bubble's thread may share its processor with this thread. Give the bubble time to see that the shutter is
+       over. */
     if (presses)
         mc_bubbling_await(agent->bubbling, &pause->shutter, &agent->wake);
     mc_pause_end(pause, view, &agent->ranks);

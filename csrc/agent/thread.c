@@ -35,8 +35,8 @@ static mc_agent *open_and_show(void)
     }
     if (!agent->view.board)
         fprintf(stderr, "mpicoloc: no interference is measured: %s\n", agent->node->meter_reason);
-    /* Do one step before the agent can be stopped, so that the profile names the co-runners even of a job that lasts
-       only a few milliseconds. */
+    /* Do one step before the agent can be stopped. So even the profile of a job that lasts only a few milliseconds
+       names the co-runners. */
     mc_agent_step(agent, 0);
     pthread_mutex_lock(&lock);
     running = agent;

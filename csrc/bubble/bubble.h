@@ -1,6 +1,6 @@
-/* The bubble, a memory hog of adjustable pressure, as a library. It has no global state and no threads, and
-   allocates nothing after mc_bubble_open, so that it can run as a program or, for milliseconds, in a thread of
-   another program. */
+/* The bubble, a memory hog of adjustable pressure, as a library. The library has no global state and no threads, and
+   allocates nothing after mc_bubble_open. So a bubble can run as a program of its own or, for milliseconds, in a thread
+   of another program. */
 #ifndef MPICOLOC_BUBBLE_H
 #define MPICOLOC_BUBBLE_H
 
@@ -11,8 +11,8 @@ enum {
     MC_BUBBLE_LINE_BYTES = 64,
     /* The mix of accesses. Of the 260 cache lines of a block, 128 are read in order, 128 are written in order, and each
        of the other 4 is the next link of one of four chains of dependent random reads. Writes cause the most pressure.
-       With more chains the processor stalls so long that the bubble uses less bandwidth than many programs do: it
-       reaches 5 GB/s if chains take 16 of 256 lines, and 16 to 28 GB/s if they take 4 of 260. */
+       With more lines in chains, the processor stalls so long that the bubble uses less bandwidth than many programs
+       do: a bubble reaches 5 GB/s if 16 of 256 lines belong to chains, and 16 to 28 GB/s if 4 of 260 lines do. */
     MC_BUBBLE_READS = 128,
     MC_BUBBLE_WRITES = MC_BUBBLE_READS,
     MC_BUBBLE_CHAINS = 4,
@@ -38,12 +38,12 @@ typedef struct mc_bubble_setting {
     double lines_per_s;         /* cache lines touched per second; 0: unlimited */
 } mc_bubble_setting;
 
-/* The settings of levels 0 to 8, each for n_bubbles bubbles that make up the level together, and the probe's slowdown
-   at each level with the ends of its interval. A value that is not in the file is 0. */
+/* The settings of levels 0 to 8, and the probe's slowdown at each level with the ends of its confidence interval. At
+   each level, n_bubbles bubbles make up the level together. A value that is not in the file is 0. */
 typedef struct mc_bubble_levels {
     mc_bubble_setting at[MC_N_BUBBLE_LEVELS];
     double slowdown[MC_N_BUBBLE_LEVELS], low[MC_N_BUBBLE_LEVELS], high[MC_N_BUBBLE_LEVELS];
-    int n_cpus, n_bubbles; /* processors of the machine; bubbles that ran in the calibration */
+    int n_cpus, n_bubbles; /* number of processors of the machine; number of bubbles that ran in the calibration */
     mc_bubble_setting probe;
     double probe_lines_per_s; /* when the probe runs alone, per second of processor time; 0: not in the file */
 } mc_bubble_levels;
@@ -56,7 +56,7 @@ typedef struct mc_bubble {
     mc_bubble_line *lines;
     size_t n_bytes;
     uint64_t i_read, chain[MC_BUBBLE_CHAINS];
-    uint64_t n_touched; /* lines touched since mc_bubble_open */
+    uint64_t n_touched; /* number of lines touched since mc_bubble_open */
     uint64_t due_ns;    /* earliest start of the next group of blocks */
 } mc_bubble;
 
@@ -76,10 +76,11 @@ uint64_t mc_bubble_now_ns(void);
 int mc_bubble_calibration_path(char *path, size_t size);
 /* levels.c: read a calibration file. */
 int mc_bubble_levels_read(mc_bubble_levels *levels, const char *path);
-/* The setting for one of n_shares equal bubbles that make up a level together. The level may be fractional. */
+/* Get the setting for each of n_shares equal bubbles that make up a level together. The level may be fractional. */
 int mc_bubble_setting_of(mc_bubble_setting *setting, const mc_bubble_levels *levels, double level, int n_shares);
 
-/* cpus.c: the i-th processor of a list such as 0-3,8, which is repeated cyclically. -1: not a valid list. */
+/* cpus.c: the i-th processor of a list such as 0-3,8. After its last processor the list begins again. Returns -1 if the
+   list is not valid. */
 int mc_bubble_cpu_of(const char *list, int i);
 
 #endif

@@ -1,13 +1,13 @@
-/* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one bubble, and all ranks of a node make up
-   the level together.
+/* mpicoloc-bubble: one bubble on one processor. Under mpirun each rank is one bubble, and all ranks of a node together
+   make up the level.
 
        mpicoloc-bubble --cpus LIST --levels FILE --level L   run at this level until the job ends
        mpicoloc-bubble --cpus LIST --bytes N --listen        run as the lines of standard input say
 
-   A line of standard input is "BYTES LINES_PER_S": the working set and the rate from now on; "0 0" stops the pressure.
-   The end of standard input ends the program. With --report the program prints, every 5 ms, the time (CLOCK_MONOTONIC,
-   ns), its processor time (ns) and the number of lines that it has touched. With --report-once it prints this only
-   once, when its memory is allocated. */
+   A line of standard input is "BYTES LINES_PER_S". It sets the working set and the rate from now on; "0 0" stops the
+   pressure. The end of standard input ends the program. With --report the program prints, every 5 ms, the time
+   (CLOCK_MONOTONIC, ns), its processor time (ns) and the number of lines that it has touched. With --report-once it
+   prints these numbers only once, when its memory is allocated. */
 #define _GNU_SOURCE
 #include "bubble/bubble.h"
 
@@ -51,8 +51,8 @@ static int fail(int code, const char *what, const char *value, const char *remed
     return code;
 }
 
-/* Value of the first of these variables that the launcher has set, or `fallback`. They hold this rank's number on its
-   node, or the number of ranks there. */
+/* Value of the first of these variables that the launcher has set, or `fallback`. The variables hold this rank's number
+   on its node, or the number of ranks on the node. */
 static int from_launcher(const char *const *names, int fallback)
 {
     for (; *names; names++)
@@ -89,7 +89,7 @@ static int pin(const char *list)
     return 0;
 }
 
-/* Make the program end with its parent, however the parent ends. */
+/* Make this program end when its parent ends, in whatever way the parent ends. */
 static int end_with_parent(pid_t parent)
 {
     struct sigaction action = {.sa_handler = on_end};
@@ -156,8 +156,8 @@ static int open_memory(mc_bubble *bubble, uint64_t n_bytes)
     return 0;
 }
 
-/* Read settings from standard input; the last complete line counts. Returns -1 to continue, else the exit code, which
-   is 0 at the end of standard input. */
+/* Read settings from standard input; the last complete line counts. Returns -1 if the program is to continue, otherwise
+   its exit code, which is 0 at the end of standard input. */
 static int listen_for(input *in, mc_bubble_setting *setting)
 {
     static const char remedy[] = "a line is BYTES LINES_PER_S";

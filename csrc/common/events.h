@@ -27,12 +27,12 @@ enum {
 /* Event number i of a rank is stored at index i % n_events_max. Fields that different processes write are on different
    cache lines. */
 typedef struct mc_ring {
-    uint64_t is_kept; /* 1: full trace: the agent writes every event to a file, and a full ring refuses new events */
+    uint64_t is_kept; /* 1: full trace; the agent writes every event to a file, and a full ring refuses new events */
     uint64_t error;   /* errno of the failure that ended writing; written by the agent */
     uint64_t _pad[6];
     uint64_t n_put;
     uint64_t _pad_put[7];
-    uint64_t n_taken; /* events written to the file; stored by the agent */
+    uint64_t n_taken; /* number of events written to the file; stored by the agent */
     uint64_t _pad_taken[7];
 } mc_ring;
 

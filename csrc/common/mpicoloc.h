@@ -18,14 +18,14 @@ enum {
 
     MC_NAME_LEN = 64,
     MC_PATH_LEN = 1024,
-    MC_HOW_LEN = 7, /* length of the field "init" or "session" of a record in <key>.init, before the round */
+    MC_HOW_LEN = 7, /* length of the first field of a record in <key>.init: "init" or "session"; the round follows */
     MC_RECORD_LEN = 16,
     MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that are still in the previous round of MPI */
     MC_TEXT_LEN = 256,
     MC_COMPLAINT_LEN = 2048,
 
     /* Each thread that calls MPI has its own set of tables, a lane. The first lanes are large. When a table is full,
-       row 0 counts the rest. */
+       its row 0 counts all further entries. */
     MC_N_LANES = 2,
     MC_N_SITES = 2048,
     MC_N_CYCLES = 1024,
@@ -39,29 +39,29 @@ enum {
     MC_N_SMALL_COLLECTIVES = 64,
     MC_N_SMALL_PARTS = 256,
 
-    MC_N_MEMBERS = 256, /* groups of ranks that have called collectives */
-    MC_N_RUNS = 2048,   /* runs of ranks that make up the groups */
+    MC_N_MEMBERS = 256, /* number of groups of ranks that have called collectives */
+    MC_N_RUNS = 2048,   /* number of runs of ranks that make up the groups */
 
-    MC_ONE_SIDED = 128, /* larger than any size class */
+    MC_ONE_SIDED = 128, /* flag in a size class, above all size classes */
 
-    MC_N_REGIONS = 32,      /* named regions of a thread; row 0 counts those without a row of their own */
+    MC_N_REGIONS = 32,      /* number of named regions of a thread; row 0 counts regions without a row of their own */
     MC_N_OPEN_REGIONS = 16, /* depth of nested regions */
     MC_REGION_LEN = 48,
-    MC_UNIT_SITE = 0xfff, /* in place of a call site, for units of work */
+    MC_UNIT_SITE = 0xfff, /* takes the place of a call site for units of work */
 
-    MC_N_GROUPS = 16,      /* groups of shutters; the spread between groups gives the confidence interval */
-    MC_N_PENDING = 256,    /* cycles in a shutter whose verdict is pending */
-    MC_N_WINDOWS = 64,     /* shutters that a segment holds */
-    MC_N_PMU = 16,         /* events that a rank counts over its whole run */
-    MC_N_PROBE_LEVELS = 9, /* levels of bubbles, 0 to 8 */
-    MC_N_MODULES = 128,    /* loaded objects; call sites are offsets in them */
+    MC_N_GROUPS = 16,      /* number of groups of shutters; the spread between groups gives the confidence interval */
+    MC_N_PENDING = 256,    /* number of entries for cycles in shutters whose verdict is pending */
+    MC_N_WINDOWS = 64,     /* number of shutters that a segment holds */
+    MC_N_PMU = 16,         /* number of events that a rank counts over its whole run */
+    MC_N_PROBE_LEVELS = 9, /* number of levels of bubbles: 0 to 8 */
+    MC_N_MODULES = 128,    /* number of loaded objects; call sites are offsets in loaded objects */
 
     MC_N_SLOTS = 64, /* jobs on a node */
     MC_N_SHARE_WORDS = MC_N_SLOTS / 8,
-    MC_N_NODE_RANKS = 1024, /* ranks of one job on one node */
-    MC_N_CPU_WORDS = 16,    /* words of a processor mask */
+    MC_N_NODE_RANKS = 1024, /* largest number of ranks of one job on one node */
+    MC_N_CPU_WORDS = 16,    /* number of words of a processor mask */
     MC_N_SHUTTERS = 8192,   /* shutters that a node file holds */
-    MC_N_CORUNNERS = 64,    /* co-runners that a node file holds */
+    MC_N_CORUNNERS = 64,    /* number of co-runners that a node file holds */
 };
 
 /* Status of every C function of the project: 0 or one of these. */
@@ -97,8 +97,8 @@ enum {
     MC_VERDICT_VALID = 1,
     MC_VERDICT_MOVED = 2,     /* a co-runner used its processors inside the shutter */
     MC_VERDICT_LATE = 3,      /* a co-runner was paused too late */
-    MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge (gone, new, or above its duty limit) */
-    MC_VERDICT_ELSEWHERE = 5, /* not valid on another node of the job */
+    MC_VERDICT_SILENT = 4,    /* a co-runner did not acknowledge: it has ended, is new, or has reached its duty limit */
+    MC_VERDICT_ELSEWHERE = 5, /* the shutter is not valid on another node of the job */
     MC_VERDICT_BUBBLED = 6,   /* valid, but one of our bubbles ran beside the job in the shutter */
     MC_VERDICT_PARTIAL = 7,   /* valid, but the shutter spared some co-runners, which kept running */
 };
@@ -111,7 +111,7 @@ enum { MC_PROFILE_NONE = 0, MC_PROFILE_WRITTEN = 1, MC_PROFILE_FAILED = 2 };
 enum { MC_METER_NONE = 0, MC_METER_IPC = 1, MC_METER_BURST = 2, MC_METER_COUNT = 3 };
 enum { MC_MODE_PRELOAD = 1, MC_MODE_WRAP = 2 };
 
-/* Levels of MPI_Pcontrol that mpicoloc handles; mpicoloc_app.h defines the same. */
+/* Levels of MPI_Pcontrol that mpicoloc handles. mpicoloc_app.h defines the same numbers. */
 enum { MC_PCONTROL_UNIT = 0x6d630001, MC_PCONTROL_UNITS, MC_PCONTROL_BEGIN, MC_PCONTROL_END };
 
 enum { MC_PHASE_CORUN = 0, MC_PHASE_SOLO = 1, MC_PHASE_ALONE = 2 }; /* the state in which a cycle ran */
@@ -153,11 +153,11 @@ typedef struct mc_site_row {
     uint64_t key;
     uint32_t call;     /* index into the shim's table of calls */
     uint32_t i_module; /* loaded object that holds the call site */
-    uint64_t offset;   /* of the return address in that object */
+    uint64_t offset;   /* offset of the return address in that object */
     uint64_t n;
-    uint64_t n_timed; /* calls that were timed; fewer than n if the function is timed by sampling */
+    uint64_t n_timed; /* number of calls that were timed; less than n if the function is timed by sampling */
     uint64_t sent_bytes, recv_bytes;
-    uint64_t time_ns; /* of all n calls: each timed call stands for all calls since the last timed one */
+    uint64_t time_ns; /* time of all n calls: each timed call stands for all calls since the last timed call */
     uint64_t max_ns;  /* longest timed call */
 } mc_site_row;
 
@@ -172,13 +172,13 @@ typedef struct mc_peer_row {
 } mc_peer_row;
 
 /* Collectives of one function, group, root and size class. All ranks of the group make the same call, so only the
-   group's first rank counts it. Where the parts differ in size (own_bytes), every rank counts the call. */
+   group's first rank counts it. If the parts differ in size (own_bytes), every rank counts the call. */
 typedef struct mc_collective_row {
     uint64_t key;
     uint64_t group;    /* hash of the world ranks of the members, in the group's order */
-    uint64_t to_group; /* on an intercommunicator: the other group, which has the root; else 0 */
+    uint64_t to_group; /* on an intercommunicator: the other group, which contains the root; otherwise 0 */
     uint32_t call;     /* index into the shim's table of calls */
-    int32_t root;      /* rank in the group, -1: none */
+    int32_t root;      /* root's rank in the group, -1: none */
     int32_t own_rank;
     uint32_t size_class;
     uint64_t item_bytes; /* size of the datatype in the last call */
@@ -204,31 +204,31 @@ typedef struct mc_run {
     int32_t first, stride, n;
 } mc_run;
 
-/* Cycles of one kind in one phase and group of shutters. A cycle is a computation burst and the MPI call that ends it:
-   it lasts from the end of one call to the end of the next. */
+/* Cycles of one kind in one phase and one group of shutters. A cycle consists of a computation burst and the MPI call
+   that ends the burst. It lasts from the end of one call to the end of the next call. */
 typedef struct mc_cell {
-    uint64_t comp_ns; /* time in the burst; cycles at the edges of the phase count in proportion */
-    uint64_t mpi_ns;  /* time in the call, counted likewise */
-    uint64_t n;       /* cycles that ended in the phase */
+    uint64_t comp_ns; /* time in the bursts; cycles at the edges of the phase count in proportion */
+    uint64_t mpi_ns;  /* time in the calls, counted in the same way */
+    uint64_t n;       /* number of cycles that ended in the phase */
 } mc_cell;
 
 /* Cycles inside shutters of the job. */
 typedef struct mc_sample {
     mc_cell cell;
-    uint64_t cut_ns;  /* time outside the job's shutters of the cycles that ended in [t0, t1) */
-    uint64_t done_ns; /* time of the same cycles inside shutters, from `begin` on */
+    uint64_t cut_ns;  /* cycles that ended in [t0, t1): their time outside the job's shutters */
+    uint64_t done_ns; /* the same cycles: their time inside shutters, from `begin` on */
 } mc_sample;
 
 typedef struct mc_cycle_row {
     uint64_t key;
     uint32_t from;       /* site row of the previous call */
     uint32_t to;         /* site row of the call that ends the cycle */
-    uint32_t size_class; /* of the call that ends the cycle: half octaves of its bytes */
+    uint32_t size_class; /* bytes of the call that ends the cycle, in half octaves */
     uint32_t i_pending;  /* hint: index of this row in the lane's pending list */
     mc_cell corun[MC_N_GROUPS];
     mc_sample solo[MC_N_GROUPS];
     mc_cell alone;
-    uint64_t n_cut, cut_ns; /* co-run cycles cut by shutters: number that ended outside one; time outside of all */
+    uint64_t n_cut, cut_ns; /* co-run cycles cut by shutters: number that ended outside; time outside */
 } mc_cycle_row;
 
 typedef struct mc_pending {
@@ -248,9 +248,9 @@ typedef struct mc_region_row {
 /* A thread's position in a sequence of marks: the ends of its MPI calls, or of its units of work. */
 typedef struct mc_stream {
     uint64_t t_last;    /* the last mark; for calls: end of the last timed call */
-    uint64_t paused_ns; /* time that this thread had been paused by then */
+    uint64_t paused_ns; /* time for which this thread had been paused until t_last */
     uint64_t i_site;    /* site row of the last mark */
-    uint64_t i_window;  /* the first shutter that had not ended before the last mark */
+    uint64_t i_window;  /* number of the first shutter that had not ended before the last mark */
 } mc_stream;
 
 /* Hardware counts of user code. */
@@ -264,18 +264,18 @@ enum { MC_TALLY_OUTSIDE = 0, MC_TALLY_INSIDE = 1, MC_TALLY_NONE = 2 /* the threa
    (mc_sampling.counts_until). */
 typedef struct mc_tally {
     uint64_t seq;   /* odd while the other fields are being written */
-    uint64_t span;  /* counts_until at that time */
+    uint64_t span;  /* value of counts_until at that start or end */
     uint64_t began; /* MC_TALLY_INSIDE or _OUTSIDE when the span began */
     uint64_t state; /* MC_TALLY_..., since the start or end of that call */
-    mc_ipc outside; /* outside MPI in this span; if the span began outside, plus the counts from before it */
+    mc_ipc outside; /* counts outside MPI in this span, and those before it if it began outside MPI */
     mc_ipc total;
 } mc_tally;
 
-/* One thread's tables: one writer, no lock. While the job runs, readers can see a half-written row. When a thread
-   ends, the next thread takes over its lane with the contents. */
+/* The tables of one thread. Only this thread writes them, so there is no lock. While the job runs, readers can see a
+   half-written row. When a thread ends, the next thread takes over its lane with the contents. */
 typedef struct mc_lane_head {
     uint64_t owner_tid; /* 0: free */
-    uint64_t n_owners;  /* threads that have owned the lane */
+    uint64_t n_owners;  /* number of threads that have owned the lane */
     mc_stream calls, units;
     uint64_t t_enter; /* start of the last timed call; if later than calls.t_last, that call has not ended */
     mc_tally tally;
@@ -311,24 +311,24 @@ typedef struct mc_module {
     char path[MC_TEXT_LEN];
 } mc_module;
 
-/* The value sent with the gate's signal: a magic number, because other software may use the same signal, and the number
-   of times that the thread had gone to sleep when the agent saw it running. */
+/* The value sent with the gate's signal. It consists of a magic number, because other software may use the same signal,
+   and of the number of times that the thread had gone to sleep when the agent saw it running. */
 #define MC_GATE_VALUE(n_sleeps) ((uint64_t)MC_MAGIC << 32 | (uint32_t)(n_sleeps))
 
 /* Pause requests to a rank. The agent of the rank's own job writes them; the rank writes the acknowledgements. */
 typedef struct mc_gate {
     int32_t signal; /* the signal whose handler is the gate; 0: no gate */
     int32_t _pad;
-    uint64_t max_ns;      /* longest pause, even if deadline_ns is later */
+    uint64_t max_ns;      /* longest pause; it ends a pause even before deadline_ns */
     uint64_t deadline_ns; /* pauses end here */
-    uint64_t epoch;       /* number of the shutter that the pause is for */
-    uint64_t n_acks;      /* threads that entered the handler for this epoch */
+    uint64_t epoch;       /* number of the shutter for which ranks pause */
+    uint64_t n_acks;      /* number of threads that entered the handler for this epoch */
     uint64_t t_first_enter, t_first_resume;
 } mc_gate;
 
-/* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 co-runners
-   come to rest, caches refill, and ranks that others had delayed catch up. The rest of the shutter counts towards no
-   phase. */
+/* A shutter in which this rank's job is the target: [begin, end), of which [t0, t1) is sampled. Before t0 the
+   co-runners stop, caches refill, and ranks that others had delayed catch up. The parts of the shutter outside [t0, t1)
+   count towards no phase. */
 typedef struct mc_window {
     uint64_t begin, t0, t1, end;
     uint64_t epoch;
@@ -337,9 +337,9 @@ typedef struct mc_window {
 
 /* Written by the agent: window number i lies in windows[i % MC_N_WINDOWS]; n_windows is stored last. */
 typedef struct mc_sampling {
-    uint64_t alone; /* 1: no other job on the node */
+    uint64_t alone; /* 1: there is no other job on the node */
     uint64_t n_windows;
-    uint64_t counts_until; /* until then the meter ipc counts, and threads update their tallies; 0: no counting */
+    uint64_t counts_until; /* time until which the meter ipc counts and threads update their tallies; 0: no counting */
     mc_window windows[MC_N_WINDOWS];
 } mc_sampling;
 
@@ -359,16 +359,16 @@ typedef struct mc_segment {
     char out_path[MC_PATH_LEN];     /* absolute path of the profile on rank 0's node */
     int32_t world_rank, world_size; /* the application's world */
     int32_t local_rank, local_size;
-    int32_t n_nodes, n_cores; /* nodes of the job; cores that this rank may run on */
+    int32_t n_nodes, n_cores; /* number of nodes of the job; number of cores on which this rank may run */
     int32_t pid;
     int32_t mode;
-    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat: reveals a reused pid */
+    uint64_t pid_start_ticks; /* field 22 of /proc/pid/stat, which reveals whether the pid was reused */
     uint64_t state;
-    uint64_t profile;                 /* MC_PROFILE_...; rank 0 waits for it here, as the node file may be deleted */
-    char complaint[MC_COMPLAINT_LEN]; /* why the profile is missing, or not at out_path; written before `profile` */
+    uint64_t profile; /* MC_PROFILE_...; rank 0 waits for this value here, because the node file may be deleted */
+    char complaint[MC_COMPLAINT_LEN]; /* why the profile is missing or is not at out_path; written before `profile` */
     int64_t start_realtime_ns;        /* wall clock at MPI_Init */
     uint64_t t_init, t_finalize, t_last;
-    uint64_t cpu_mask[MC_N_CPU_WORDS]; /* processors this rank may run on */
+    uint64_t cpu_mask[MC_N_CPU_WORDS]; /* processors on which this rank may run */
     mc_gate gate;
     mc_sampling sampling;
     mc_counting counting;
@@ -383,7 +383,7 @@ typedef struct mc_segment {
     mc_run runs[MC_N_RUNS];
     uint64_t n_events_max;
     mc_ring ring;
-    uint64_t n_lanes; /* lanes that are allocated in the file; reading a later lane can be fatal (SIGBUS) */
+    uint64_t n_lanes; /* number of lanes that are allocated in the file; reading a later lane can be fatal (SIGBUS) */
     mc_lane lanes[MC_N_LANES];
     mc_small_lane small_lanes[MC_N_SMALL_LANES];
 } mc_segment;

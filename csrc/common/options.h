@@ -8,7 +8,7 @@
 /* Value of an option. A bad value counts as not set: `wrap` and `run` reject it before the job starts. */
 double mc_option_number(int i_option);
 
-/* The environment's text, else the default; NULL if there is neither. */
+/* The option's text in the environment, or the default if there is none; NULL if there is no default either. */
 const char *mc_option_text(int i_option);
 
 #endif

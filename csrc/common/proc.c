@@ -15,7 +15,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Bytes of /proc/PID/status to read: a user may have thousands of groups, which are listed before the signals. */
+/* Number of bytes of /proc/PID/status to read. The signals are listed after the groups, and a user may have thousands
+   of groups. */
 enum { STATUS_BYTES = 32768 };
 
 static const unsigned long TIMER_SLACK_NS = 1000;
@@ -117,7 +118,7 @@ int mc_proc_alive(int pid, uint64_t start_ticks)
     return stat.state != 'Z' && stat.state != 'X' && (uint32_t)stat.start_ticks == (uint32_t)start_ticks;
 }
 
-/* Checked because the value comes from shared memory, which may be damaged. */
+/* The value is checked because it comes from shared memory, which may be damaged. */
 static int is_signal(int signal)
 {
     return signal > 0 && signal <= 64;
@@ -180,7 +181,8 @@ int mc_proc_read_thread(mc_proc_thread *out, int pid, int tid, int signal)
     snprintf(path, sizeof path, "/proc/%d/task/%d/status", pid, tid);
     if (mc_proc_read_text(path, text, sizeof text) <= 0)
         return MC_E_GONE;
-    /* The process's name, on an earlier line, cannot imitate this line, because line ends in the name are escaped. */
+    /* The process's name is on an earlier line. It cannot imitate this line, because line ends in the name are
+       escaped. */
     const char *state = strstr(text, "\nState:\t");
     out->state = state ? state[8] : '?';
     uint64_t off = number_after(text, "\nSigPnd:", 16) | number_after(text, "\nSigBlk:", 16);

@@ -1,4 +1,4 @@
-/* Facts about processes and threads from /proc, read without heap memory; and the clock that all processes of a node
+/* Facts about processes and threads, read from /proc without heap memory, and the clock that all processes of a node
    share. */
 #ifndef MPICOLOC_PROC_H
 #define MPICOLOC_PROC_H
@@ -45,12 +45,12 @@ int mc_proc_is_traced(int pid);
 uint64_t mc_proc_n_filters(int pid);
 
 /* 1 if this thread's filters do not kill a process that calls `what`. A forked child tries the call, unless there are
-   no filters. Call this only in our own processes: an application could wait for the child. */
+   no filters. Call this only in our own processes, because an application could wait for the child. */
 int mc_proc_survives(void (*what)(void));
 
 typedef struct mc_proc_thread {
     char state;
-    int handles;       /* 1: the signal would be handled at once: it has a handler, and is not blocked or pending */
+    int handles; /* 1: the signal would be handled at once: it has a handler, and is neither blocked nor pending */
     uint64_t n_sleeps; /* voluntary context switches so far */
 } mc_proc_thread;
 

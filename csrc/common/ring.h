@@ -11,7 +11,8 @@ static inline mc_word *mc_event_tail(mc_event *event)
     return (mc_word *)&event->peer;
 }
 
-/* Lap mark of event i: an entry not yet written in this lap has the other mark. n_events_max: a power of 2. */
+/* Lap mark of event i. An entry that has not been written in this lap yet has the other mark. n_events_max: a power of
+   2. */
 static inline uint16_t mc_event_lap(uint64_t i, uint64_t n_events_max)
 {
     return i & n_events_max ? 0 : MC_EVENT_LAP;

@@ -128,8 +128,8 @@ void mc_segment_set_outcome(mc_segment *segment, uint64_t profile, const char *c
     __atomic_store_n(&segment->profile, profile, __ATOMIC_RELEASE);
 }
 
-/* Offered events include those that a full ring refused, which the lanes count. Dropped events include those still in
-   the ring. */
+/* Offered events include the events that a full ring refused, which the lanes count. Dropped events include the events
+   that are still in the ring. */
 static void add_up_ring(mc_segment *segment)
 {
     const mc_ring *ring = &segment->ring;

@@ -27,7 +27,7 @@ uint32_t mc_half_octave(uint64_t bytes)
     return 2 * octave + (uint32_t)((bytes >> (octave - 2)) & 1);
 }
 
-/* A loaded object, found by an address in it. */
+/* A loaded object that contains a given address. */
 typedef struct object {
     uint64_t address, base;
     char path[MC_TEXT_LEN];
@@ -53,8 +53,8 @@ static int holds(struct dl_phdr_info *info, size_t size, void *data)
 }
 
 /* Store a call site relative to its object, so that profiles of different ranks and runs can be compared. Only new rows
-   take the loader's lock. dladdr would be slow, because it also searches for the function's name: 100 us in a library
-   with 60,000 symbols. */
+   take the loader's lock. dladdr would be slow, because it also searches for the function's name, which takes 100 us in
+   a library with 60,000 symbols. */
 static void locate(mc_segment *segment, mc_site_row *row, const void *site)
 {
     object found = {.address = (uint64_t)(uintptr_t)site};
@@ -72,7 +72,8 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
             return;
         }
     }
-    /* Each thread gets its own index, so two threads may add at once; at worst the same object appears twice. */
+    /* Each thread gets its own index, so two threads may add objects at the same time. At worst the same object appears
+       twice. */
     n = __atomic_fetch_add(&segment->n_modules, 1, __ATOMIC_RELAXED);
     if (n >= MC_N_MODULES) {
         __atomic_store_n(&segment->n_modules, (uint64_t)MC_N_MODULES, __ATOMIC_RELAXED);
@@ -86,8 +87,8 @@ static void locate(mc_segment *segment, mc_site_row *row, const void *site)
     row->offset -= base;
 }
 
-/* Rows of every table begin with their key. Returns the row with this key or a free row (*is_new); 0 if the table is
-   full. */
+/* Find a row by its key, with which the rows of every table begin. Returns the row with this key or a free row
+   (*is_new); 0 if the table is full. */
 static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key, int *is_new)
 {
     uint32_t i = (uint32_t)(((key >> 32) * (n_rows - 1)) >> 32) + 1;
@@ -103,7 +104,8 @@ static uint32_t probe(void *rows, size_t row_size, uint32_t n_rows, uint64_t key
     return 0;
 }
 
-/* Store the key after the row's other fields: a reader that sees the key while the job runs then sees them too. */
+/* Store the key after the row's other fields: a reader that sees the key while the job runs also sees the other
+   fields. */
 static void publish(uint64_t *at, uint64_t key)
 {
     __atomic_store_n(at, key, __ATOMIC_RELEASE);
@@ -223,7 +225,7 @@ void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all)
     head->n_pending = n_kept;
 }
 
-/* Write only to words that are not zero, because pages that were never written take no memory. */
+/* Write only to words that are not zero, so that pages that have never been written still take no memory. */
 static void clear(char *row, size_t size)
 {
     uint64_t *words = (uint64_t *)row;

@@ -1,4 +1,5 @@
-/* The bounded tables of a lane, with open addressing. Row 0 counts entries for which there is no room. */
+/* The bounded tables of a lane, with open addressing. Row 0 of a table counts the entries for which there is no
+   room. */
 #ifndef MPICOLOC_TABLE_H
 #define MPICOLOC_TABLE_H
 
@@ -15,8 +16,8 @@ typedef struct mc_tables {
     uint32_t n_sites, n_peers, n_cycles, n_collectives, n_parts;
 } mc_tables;
 
-/* For functions that read a table while its thread writes: the numbers in a row may be from different calls, which TSan
-   must not report. */
+/* For functions that read a table while its thread writes it. The numbers in a row may then be from different calls,
+   and TSan must not report that. */
 #define MC_READS_TORN __attribute__((no_sanitize("thread")))
 
 enum { MC_N_ALL_LANES = MC_N_LANES + MC_N_SMALL_LANES };
@@ -41,11 +42,11 @@ uint32_t mc_part_find(mc_tables *tables, int peer);
 /* A well-mixed hash, never 0. */
 uint64_t mc_mix(uint64_t x);
 
-/* Size class: 0 for 0 bytes, else 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5
-   times a power of 2. Exact sizes would fill the table if a program's message sizes vary. */
+/* Size class: 0 for 0 bytes, otherwise 2 log2(bytes) rounded down to half octaves, plus 2. A half octave begins at 1.5
+   times a power of 2. Classes are used because exact sizes would fill the table if a program's message sizes vary. */
 uint32_t mc_half_octave(uint64_t bytes);
 
-/* 0 for 0 bytes, else 1 + floor(log2(bytes)). */
+/* Size class by octaves: 0 for 0 bytes, otherwise 1 + floor(log2(bytes)). */
 static inline uint32_t mc_octave(uint64_t bytes)
 {
     return bytes ? 64 - (uint32_t)__builtin_clzll(bytes) : 0;
@@ -54,10 +55,12 @@ static inline uint32_t mc_octave(uint64_t bytes)
 /* Add to the row's pending cell of window i_window, which waits for the verdict. Returns 0 if there is no room. */
 int mc_pending_add(mc_tables *tables, uint32_t i_row, uint64_t i_window, const mc_sample *add);
 
-/* Move pending cells whose shutters have a verdict into the table. If all != 0, drop the others. */
+/* Move pending cells whose shutters have a verdict into the table. If all != 0, drop the pending cells whose shutters
+   have no verdict. */
 void mc_pending_settle(const mc_sampling *sampling, mc_tables *tables, int all);
 
-/* For a copy made while the job ran: drop rows whose numbers may be newer than the copied key and name. */
+/* Call this for a copy that was made while the job ran. Drop rows whose numbers may be newer than the copied key and
+   name. */
 void mc_tables_drop_unborn(mc_tables *tables);
 
 /* Fill in the counters that are derived from the tables. */

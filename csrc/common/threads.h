@@ -1,4 +1,4 @@
-/* Our own threads in the application's process: with a small stack, and with the application's signals blocked. */
+/* Our own threads in the application's process. They have a small stack and block the application's signals. */
 #ifndef MPICOLOC_THREADS_H
 #define MPICOLOC_THREADS_H
 

@@ -13,7 +13,7 @@ static inline void mc_words_store(void *to, const void *from, size_t n_bytes)
         __atomic_store_n(&words[i], ((const uint64_t *)from)[i], __ATOMIC_RELEASE);
 }
 
-/* Each load is an acquire: words loaded later are not older. */
+/* Each load is an acquire: words that are loaded later are at least as new. */
 static inline void mc_words_load(void *to, const void *from, size_t n_bytes)
 {
     const uint64_t *words = from;

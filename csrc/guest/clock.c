@@ -11,7 +11,7 @@ enum { RENEW_NS = 250000000 };
 
 enum {
     LONGEST_READ_TICKS = 20000, /* if reading both clocks takes longer, the thread was interrupted in between */
-    SHORTEST_BASE_NS = 5000000, /* a rate measured over less time is not accurate enough */
+    SHORTEST_BASE_NS = 5000000, /* a rate that is measured over a shorter time is not accurate enough */
     N_READS = 3,
 };
 
@@ -21,7 +21,8 @@ static atomic_int is_usable;
 static mc_clock first;
 static _Atomic uint64_t latest_rate;
 
-/* Read both clocks at one instant, with the fastest of N_READS tries. Returns 0 if every try was interrupted. */
+/* Read both clocks at nearly the same instant: of N_READS tries, the fastest counts. Returns 0 if every try was
+   interrupted. */
 static int read_pair(uint64_t *ticks, uint64_t *ns)
 {
     uint64_t best = LONGEST_READ_TICKS;
@@ -36,7 +37,8 @@ static int read_pair(uint64_t *ticks, uint64_t *ns)
     return best < LONGEST_READ_TICKS;
 }
 
-/* 1 if the kernel itself uses the counter as the clock of all processors, and lets programs read it. */
+/* 1 if the kernel itself uses the time-stamp counter as the clock of all processors, and lets programs read the
+   counter. */
 static int kernel_trusts_it(void)
 {
     static const char path[] = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -65,7 +67,7 @@ static void renew_rate(mc_clock *clock)
         return;
     uint64_t rate = rate_since(clock->ticks ? clock : &first, ticks, ns);
     if (rate && known && (rate > known + known / 256 || rate < known - known / 256)) {
-        /* The machine was suspended or migrated, or the clock was stepped: the counter is not reliable. */
+        /* The counter is not reliable, because the machine was suspended or migrated, or the clock was stepped. */
         atomic_store_explicit(&is_usable, 0, memory_order_relaxed);
         return;
     }

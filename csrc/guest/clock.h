@@ -14,7 +14,7 @@
 typedef struct mc_clock {
     uint64_t ticks, ns;       /* both read at one instant */
     uint64_t ns_per_tick_q32; /* times 2^32; 0: read the kernel's clock instead */
-    uint64_t latest_ns;       /* last time returned: time never goes back, even when the rate is corrected */
+    uint64_t latest_ns;       /* last time returned; time never goes back, even when the rate is corrected */
     uint64_t due_ns;          /* time of the next correction */
 } mc_clock;
 

@@ -45,8 +45,8 @@ static kernel_sigaction previous;            /* the handler before ours */
 
 enum { N_BEFORE = 32, N_SYSCALL = 2, N_NUMBER = 5, N_LOAD = 5 };
 
-/* Length of the instruction `mov disp(%rsp),reg` at `code`; 0 for any other instruction. Compilers put such loads
-   between the load of the call's number and the call if the function has saved its arguments on the stack. */
+/* Length of the instruction `mov disp(%rsp),reg` at `code`; 0 for any other instruction. If a function has saved its
+   arguments on the stack, compilers put such instructions between the load of the system call's number and the call. */
 static size_t stack_load(const unsigned char *code, size_t n)
 {
     size_t rex = n && (code[0] & 0xf0) == 0x40;
@@ -56,8 +56,8 @@ static size_t stack_load(const unsigned char *code, size_t n)
     return is_load && !into_rax ? rex + N_LOAD - 1 : 0;
 }
 
-/* Number of the system call if `code` ends with its load and the instruction `syscall`; else -1. The number must be
-   read from the code because the call's result has overwritten its register. */
+/* Number of the system call if `code` ends with the load of that number and the instruction `syscall`; otherwise -1.
+   The number must be read from the code because the call's result has overwritten its register. */
 static long number_of(const unsigned char code[N_BEFORE])
 {
     const unsigned char *end = code + N_BEFORE - N_SYSCALL;
@@ -89,7 +89,7 @@ static const short restartable[] = {
     SYS_pselect6, SYS_ppoll,  SYS_epoll_pwait, SYS_epoll_pwait2, SYS_pause,           SYS_rt_sigsuspend,
 };
 
-/* Copy through the kernel: a direct read faults if the memory is not mapped. */
+/* Copy through the kernel, because a direct read faults if the memory is not mapped. */
 static int read_there(void *copy, const void *there, size_t n)
 {
     struct iovec from = {(void *)(uintptr_t)there, n}, to = {copy, n};
@@ -115,7 +115,7 @@ static const void *mask_of_call(long number, const greg_t *registers)
     }
 }
 
-/* Whether a system call waits for signals. */
+/* How a system call waits for signals. */
 typedef enum signal_wait {
     NO_WAIT,  /* does not wait for signals */
     MAY_WAIT, /* can wait for a signal that could also have come before the call */
@@ -132,9 +132,9 @@ static signal_wait waits_for_signals(long number, const ucontext_t *context)
     return number == SYS_pause ? MAY_WAIT : NO_WAIT;
 }
 
-/* A call that our signal interrupted cannot be distinguished from a call that a signal of the application ended just
-   before ours came. If the latter were repeated, it would wait for a signal that has already come. So calls that wait
-   for signals are not repeated: their callers expect spurious wake-ups. */
+/* Our signal may have interrupted the call, or a signal of the application may have ended it just before ours came. The
+   two cases look the same. In the second case, a repeated call would wait for a signal that has already come. So calls
+   that wait for signals are not repeated; their callers expect spurious wake-ups. */
 static int may_begin_again(long number, const ucontext_t *context, int just_begun)
 {
     signal_wait wait = waits_for_signals(number, context);
@@ -146,8 +146,8 @@ static int may_begin_again(long number, const ucontext_t *context, int just_begu
     return 0;
 }
 
-/* 1 if a signal that the application handles came together with ours and is pending until our handler returns: then
-   that signal ends the call. */
+/* 1 if a signal that the application handles came together with ours and is pending until our handler returns. In that
+   case, the application's signal ends the call. */
 static int others_wait(const ucontext_t *context)
 {
     uint64_t waiting = 0, blocked;
@@ -196,8 +196,8 @@ static void keep_lowest(uint64_t *field, uint64_t value)
         ;
 }
 
-/* Sleep until deadline_ns. Never returns early; returns late by the scheduler's latency. Signals of the application
-   are handled meanwhile; *n_handled counts them. */
+/* Sleep until deadline_ns. This function never returns early, and returns late by the scheduler's latency. Signals of
+   the application are handled meanwhile, and *n_handled counts them. */
 static uint64_t stand_still(uint64_t now, uint64_t deadline_ns, const sigset_t *mask, int *n_handled)
 {
     uint64_t t = now;
@@ -246,7 +246,7 @@ static int pass_gate(const ucontext_t *context)
     return n_handled;
 }
 
-/* Pass on a signal that is not ours: the C library cancels threads with it. */
+/* Pass on a signal that we have not sent, because the C library cancels threads with the same signal. */
 static void hand_on(int signal, siginfo_t *info, ucontext_t *context)
 {
     void (*handler)(int, siginfo_t *, void *) = previous.handler;
@@ -265,7 +265,7 @@ static uint32_t n_sleeps_of_thread(void)
     return getrusage(RUSAGE_THREAD, &usage) == 0 ? (uint32_t)usage.ru_nvcsw : 0;
 }
 
-/* The signal's handler: only async-signal-safe calls. */
+/* The signal's handler. It makes only async-signal-safe calls. */
 static void on_gate(int signal, siginfo_t *info, void *context)
 {
     int saved_errno = errno;
@@ -289,8 +289,8 @@ static void on_gate(int signal, siginfo_t *info, void *context)
 }
 
 #ifdef __x86_64__
-/* The code to which the kernel makes a handler return. Debuggers and unwinders (thread cancellation) recognise it by
-   exactly these bytes, after an instruction that is not a call. */
+/* The code to which the handler returns. Debuggers and unwinders (thread cancellation) recognise it by exactly these
+   bytes, after an instruction that is not a call. */
 void mc_gate_return(void);
 __asm__(".text\n\tnop\n\t.balign 16\n\t.hidden mc_gate_return\n\t.globl mc_gate_return\n"
         "\t.type mc_gate_return,@function\nmc_gate_return:\n\tmovq $15, %rax\n\tsyscall\n"
@@ -326,7 +326,7 @@ static int take_signal(void)
     return kernel_action(&action, NULL) == 0 ? MC_OK : MC_E_SIGNAL;
 }
 
-/* Wrapper that installs our handler again: when a program first cancels a thread, the C library replaces it. */
+/* Wrapper that installs our handler again, because the C library replaces it when a program first cancels a thread. */
 __attribute__((visibility("default"))) int pthread_cancel(pthread_t thread)
 {
     static int (*real)(pthread_t);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 enum {
-    N_ALWAYS_TIMED = 16,         /* time the first calls of a site, which differ from later ones */
+    N_ALWAYS_TIMED = 16,         /* time this many first calls of a site, because they differ from later calls */
     SAMPLE_EVERY_MOST = 512,     /* largest mc_thread.every */
     TIMED_TOO_SOON_NS = 25000,   /* time fewer calls if timed calls are closer together than this, */
     TIMED_TOO_LATE_NS = 2000000, /* and more if over this; far enough apart that no co-runner changes `every` */
@@ -23,8 +23,8 @@ __thread mc_thread mc_self;
 static inline __attribute__((always_inline)) int enter(mc_thread *self, mc_frame *frame, uint32_t call, void *site,
                                                        const char *stack)
 {
-    /* The stack grows downwards: a call that MPI makes itself has its frame below that of the outermost call. A frame
-       that is not below it means that an error handler has left MPI by longjmp or a C++ exception. */
+    /* The stack grows downwards, so a call that MPI makes itself has its frame below the frame of the outermost call.
+       If the frame is not below, an error handler has left MPI by longjmp or a C++ exception. */
     if (self->outer && stack < self->outer)
         return 0;
     self->outer = stack;
@@ -67,7 +67,7 @@ static __attribute__((cold, noinline)) uint64_t count(mc_thread *self, uint64_t 
     return since(mc_thread_paused_ns - paused_ns, since(t, mc_clock_read(&self->clock)));
 }
 
-/* Exclude our own overhead by shifting both marks. */
+/* Shift both marks by our own overhead, so that it does not count as the program's time. */
 static void pass_over(mc_lane_head *head, uint64_t lost_ns)
 {
     head->calls.t_last += lost_ns;
@@ -114,7 +114,7 @@ static uint32_t draw_calls_until_timed(mc_thread *self)
     return self->every + (self->random & (2 * self->every - 1));
 }
 
-/* Adapt the sampling rate: timing a call costs a memory-bound program up to a microsecond. */
+/* Adapt the sampling rate, because timing a call costs a memory-bound program up to a microsecond. */
 static void choose_every(mc_thread *self, uint64_t now)
 {
     uint64_t took = now > self->t_choice ? now - self->t_choice : 0;
@@ -187,8 +187,8 @@ static void add_sample(mc_tables *tables, uint32_t i_row, uint64_t i_window, con
     }
 }
 
-/* Put the part of a cycle inside sampled windows on the pending list, and take the part inside shutters off *rest.
-   Returns the cycle's time inside shutters. */
+/* Put the part of a cycle that lies inside sampled windows on the pending list, and subtract the part inside shutters
+   from *rest. Returns the cycle's time inside shutters. */
 static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t i_row, const mc_frame *frame,
                                  uint64_t t_leave, mc_cell *rest)
 {
@@ -215,8 +215,8 @@ static uint64_t split_at_windows(mc_tables *tables, mc_stream *stream, uint32_t 
     return inside_ns;
 }
 
-/* Record n cycles of one kind, which lasted from the stream's last mark to t_leave and ended at the site `to`. Returns
-   their time outside the call. */
+/* Record n cycles of one kind. Together they lasted from the stream's last mark to t_leave, and they ended at the site
+   `to`. Returns their time outside the call. */
 static uint64_t record_cycle(mc_tables *tables, mc_stream *stream, const mc_frame *frame, uint64_t t_leave, uint32_t to,
                              uint64_t bytes, uint64_t n)
 {
@@ -259,8 +259,8 @@ void mc_units(const mc_frame *frame, uint64_t n)
         record_cycle(tables, units, frame, frame->t_enter, MC_UNIT_SITE, 0, n);
 }
 
-/* Put an event into the ring, from which the agent writes it to a file. The last 8 bytes are stored last: they hold a
-   lap number, which shows that the event is complete. */
+/* Put an event into the ring, from which the agent writes it to a file. The last 8 bytes are stored after all others.
+   They hold a lap number, which shows that the event is complete. */
 static void keep_event(mc_lane_head *head, const mc_event *event)
 {
     mc_segment *segment = mc_the_segment;
@@ -322,7 +322,8 @@ static void record_event(mc_thread *self, const mc_frame *frame, uint64_t t_leav
 static inline __attribute__((always_inline)) void end_call(mc_thread *self, const mc_frame *frame, uint64_t t_leave,
                                                            uint64_t sent_bytes, uint64_t recv_bytes)
 {
-    /* Subtract pauses before multiplying: a pause happened once, not in each call that this one stands for. */
+    /* Subtract pauses before multiplying, because a pause happened once, and not in each call that this call stands
+       for. */
     uint64_t time_ns = since(mc_thread_paused_ns - frame->paused_ns, since(frame->t_enter, t_leave));
     mc_site_row *row = find_site(self, frame->call, frame->site);
     uint32_t i_site = (uint32_t)(row - self->tables.sites);

@@ -11,7 +11,7 @@ typedef struct mc_frame {
     void *site;
     mc_site_row *row; /* set if the call is counted but not timed */
     uint32_t call;
-    uint32_t weight; /* number of calls that this one's time stands for; 0: not timed */
+    uint32_t weight; /* number of calls for which this call's time stands; 0: not timed */
     int32_t peer;    /* the other end of the call's first message, -1: none or unknown */
     uint16_t is_recorded;
     uint16_t message; /* kind of the first message: 0, MC_EVENT_SENT or MC_EVENT_RECEIVED */
@@ -69,7 +69,7 @@ typedef struct mc_identity {
 /* Another tool is between this library and MPI. The tool must see every call too, but calls made by the tool itself
    must not count. */
 extern int mc_is_chained;
-/* The thread is inside the library's MPI_Finalize: recording has stopped. */
+/* 1: the thread is inside the library's MPI_Finalize, and recording has stopped. */
 extern __thread int mc_is_ending;
 
 /* Returns 1 if MPI called the caller from inside an MPI call of the application. stack: an address in the caller's
@@ -79,23 +79,23 @@ static inline int mc_is_inside(const char *stack)
     return (mc_self.outer != NULL && stack < mc_self.outer) || mc_is_ending;
 }
 
-/* Record the end of a call. sent_bytes, recv_bytes: moved by the call for this rank. */
+/* Record the end of a call. sent_bytes, recv_bytes: bytes that the call moved for this rank. */
 void mc_leave(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
-/* mc_enter for functions that return at once and are called millions of times a second. Every call is counted, with
-   its bytes. Only some calls, chosen at random, are timed: each stands for all calls since the last timed one. This
-   is the slow path of mc_enter_light. */
+/* mc_enter for functions that return at once and are called millions of times a second. Every call is counted, with its
+   bytes. Only some calls, chosen at random, are timed. A timed call stands for all calls since the last timed call.
+   This is the slow path of mc_enter_light. */
 int mc_enter_sampled(mc_frame *frame, uint32_t call, void *site, const char *stack);
 
-/* To be called after a sampled call with a result, such as a message that arrived. Ends a cycle, whether or not the
+/* Call this after a sampled call that had a result, such as a message that arrived. It ends a cycle, whether or not the
    call was timed. */
 void mc_leave_done(mc_frame *frame, uint64_t sent_bytes, uint64_t recv_bytes);
 
 /* stack: address in the wrapper's own stack frame. */
 int mc_enter_timed(mc_frame *frame, uint32_t call, void *site, const char *stack);
 
-/* Returns 1 for the outermost call of this thread: one mc_leave... must follow. Returns 0 for a call that the MPI
-   library makes itself: the wrapper passes it through. */
+/* Returns 1 for the outermost call of this thread, after which one mc_leave... must follow. Returns 0 for a call that
+   the MPI library makes itself, which the wrapper passes through. */
 static inline __attribute__((always_inline)) int mc_enter(mc_frame *frame, uint32_t call, void *site)
 {
     return mc_enter_timed(frame, call, site, MC_STACK());
@@ -111,8 +111,8 @@ static inline __attribute__((always_inline)) mc_site_hit *mc_hit(const void *sit
     return &mc_self.hits[mc_hit_index(site)];
 }
 
-/* Count a call of a function that only looks something up and makes no callbacks. Returns 0 if the call must be
-   recorded in full. */
+/* Count a call of a function that only looks up a value and makes no callbacks. Returns 0 if the call must be recorded
+   in full. */
 static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *site)
 {
     mc_thread *self = &mc_self;
@@ -126,7 +126,7 @@ static inline __attribute__((always_inline)) int mc_count(uint32_t call, void *s
 }
 
 /* mc_count for a call that may make callbacks; mc_leave_... must follow. Every store here is expensive for a
-   memory-bound program: it delays the program's own accesses. */
+   memory-bound program, because it delays the program's own accesses. */
 static inline __attribute__((always_inline)) int mc_enter_quick(uint32_t call, void *site, const char *stack)
 {
     if (!mc_count(call, site))
@@ -140,11 +140,11 @@ static inline void mc_leave_quick(void)
     mc_self.outer = NULL;
 }
 
-/* Frame of a call entered by mc_enter_quick that has completed something. */
+/* Frame of a call that was entered by mc_enter_quick and has completed a request or a message. */
 static inline mc_frame mc_quick_frame(const void *site)
 {
     mc_site_row *row = mc_hit(site)->row;
-    int is_lost = row == NULL; /* in a child forked inside an MPI callback */
+    int is_lost = row == NULL; /* the process is a child that was forked inside an MPI callback */
     return (mc_frame){.row = row, .weight = (uint32_t)is_lost, .is_recorded = !is_lost, .peer = -1};
 }
 
@@ -205,7 +205,7 @@ static inline void mc_note_message(mc_frame *frame, int peer, uint64_t bytes, ui
 }
 
 /* Record that the call of `frame` sends one message to `peer` (world rank of the application, -1: unknown). Call this
-   before mc_leave. one_sided: MC_ONE_SIDED if the peer makes no call to receive it, else 0. */
+   before mc_leave. one_sided: MC_ONE_SIDED if the peer makes no call to receive the message, otherwise 0. */
 static inline void mc_message(mc_frame *frame, int peer, uint64_t bytes, uint32_t one_sided)
 {
     if (!frame->is_recorded)
@@ -231,7 +231,8 @@ static inline void mc_received(mc_frame *frame, int peer, uint64_t bytes, uint32
 /* Record the bytes that the call of `frame` read from files and wrote to files. Call this before mc_leave. */
 void mc_file_access(mc_frame *frame, uint64_t read_bytes, uint64_t written_bytes);
 
-/* The request table was full, so the operation that the call of `frame` began counts with the posted bytes. */
+/* Record that the request table was full, so that the operation that the call of `frame` began counts with its posted
+   bytes. */
 void mc_request_overflow(mc_frame *frame);
 
 /* Record n finished units of work. The call of `frame` must be recorded. */
@@ -240,7 +241,7 @@ void mc_units(const mc_frame *frame, uint64_t n);
 /* Give the calling thread a lane. Returns 0 if none is free. */
 int mc_lane_claim(void);
 
-/* In a forked child: drop the lane, which is the parent's. */
+/* In a forked child: drop the lane, which belongs to the parent. */
 void mc_lane_forget(void);
 
 /* Allocate a lane in the rank's file. */
@@ -249,21 +250,21 @@ int mc_lane_reserve(int i_lane);
 /* Make this rank's segment and start recording; called once, inside MPI_Init. */
 int mc_start(const mc_identity *identity);
 
-/* Stop recording: tables are final, and the segment's state becomes `state`. */
+/* Stop recording. The tables are then final, and the segment's state becomes `state`. */
 void mc_stop(uint64_t state);
 
-/* usage.c: resources that this process has used so far. with_threads: also migrations and run delays of each thread,
-   which takes 12 KiB of stack. */
+/* usage.c: get the resources that this process has used so far. If with_threads is 1, the migrations and run delays of
+   each thread are read too, which takes 12 KiB of stack. */
 void mc_usage_read(mc_usage *out, int with_threads);
 
-/* Undo mc_start. Call this if no process is left that would read or remove the segment. */
+/* Undo mc_start. Call this if there is no other process that would read or remove the segment. */
 void mc_forget(void);
 
 /* Print one line on stderr, once per process; from then on calls pass through unrecorded. */
 void mc_disable(const char *reason, int status);
 /* Tell `mpicoloc run` that the reason for a missing profile has been printed, so that it prints none itself. */
 void mc_reason_given(void);
-int mc_is_node_first(void); /* according to the launcher's environment */
+int mc_is_node_first(void); /* 1: this is the first rank of its node, according to the launcher's environment */
 
 mc_segment *mc_own_segment(void); /* NULL before mc_start and after mc_disable */
 
@@ -273,8 +274,8 @@ extern __thread uint64_t mc_thread_paused_ns;
 /* gate.c: install the handler, and write the signal into segment->gate.signal. */
 int mc_gate_install(mc_segment *segment);
 
-/* start_keeper.c: start the keeper of this node; called once, by the node's first rank. *n_filters: a rank with at
-   most so many system-call filters can use hardware counters without being killed. */
+/* start_keeper.c: start the keeper of this node; called once, by the node's first rank. *n_filters: largest number of
+   system-call filters with which a rank can use hardware counters without being killed. */
 int mc_keeper_start(const char *key, uint64_t *n_filters);
 
 /* start_keeper.c: the keeper's identity, known even to ranks that did not start it. */

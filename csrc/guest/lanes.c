@@ -13,8 +13,7 @@ enum { CALLS_BETWEEN_CLAIMS = 1000 /* calls that a thread without a lane skips b
 static pthread_once_t key_once = PTHREAD_ONCE_INIT;
 static pthread_key_t lane_key;
 
-/* Drop all pointers into the lane, because destructors of other libraries may still call MPI, and so may a forked
-   child. */
+/* Drop all pointers into the lane, because destructors of other libraries or a forked child may still call MPI. */
 static void let_go(void)
 {
     memset(&mc_self.tables, 0, sizeof mc_self.tables);
@@ -44,8 +43,8 @@ static void make_key(void)
         lane_key = (pthread_key_t)-1;
 }
 
-/* Lanes are allocated in the file in order. Even reading a lane that is not allocated is forbidden: on a full file
-   system it raises SIGBUS. */
+/* Lanes are allocated in the file in order. A lane that is not allocated must not even be read: on a full file system
+   that raises SIGBUS. */
 static int has_room(int i_lane)
 {
     static int is_full;

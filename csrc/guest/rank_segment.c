@@ -16,7 +16,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Lets programs find out whether this library is loaded (mpicoloc/regions.py). */
+/* Programs find out from this symbol whether this library is loaded (mpicoloc/regions.py). */
 __attribute__((visibility("default"))) const int mc_is_mpicoloc = MC_ABI_VERSION;
 
 int mc_recording;
@@ -234,8 +234,8 @@ void mc_stop(uint64_t state)
     mc_patch_close();
     mc_tally_close();
     mc_pmu_stop(mc_the_segment);
-    /* MPI_Abort and exit may be called on a signal handler's small stack: then do not read threads, which takes 12 KiB
-       of stack. */
+    /* MPI_Abort and exit may be called on a signal handler's small stack: in that case threads are not read, because
+       that takes 12 KiB of stack. */
     mc_usage_read(&mc_the_segment->used_at_finalize, state == MC_RANK_FINALIZING);
     mc_the_segment->t_finalize = mc_now_ns();
     mc_the_segment->t_last = mc_the_segment->t_finalize;

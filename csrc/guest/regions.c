@@ -6,12 +6,12 @@
 
 typedef struct open_region {
     uint32_t i_row;
-    uint32_t hash; /* of the region's name, because regions without a row of their own share row 0 */
+    uint32_t hash; /* hash of the region's name; it tells apart regions that share row 0 */
     uint64_t t_begin, paused_ns, comp_ns;
 } open_region;
 
 static __thread open_region open_regions[MC_N_OPEN_REGIONS];
-static __thread uint32_t n_open; /* can exceed the array's size: regions beyond it are not measured */
+static __thread uint32_t n_open; /* can exceed the array's size; regions that do not fit are not measured */
 
 static uint32_t hash_of(const char *name)
 {
@@ -21,7 +21,7 @@ static uint32_t hash_of(const char *name)
     return hash;
 }
 
-/* Row of a name. Row 0 takes new names when the table is full. It always takes empty names, because an empty name marks
+/* Row of a name. Row 0 stands for all names that find no free row, and for the empty name, because an empty name marks
    a free row. */
 static uint32_t find_region(mc_lane_head *head, const char *name)
 {
@@ -59,7 +59,7 @@ static void close_innermost(mc_lane_head *head, const mc_frame *frame)
     const open_region *region = &open_regions[n_open];
     mc_region_row *row = &head->regions[region->i_row];
     int64_t time_ns = (int64_t)(frame->t_enter - region->t_begin - (frame->paused_ns - region->paused_ns));
-    /* partly an estimate, so the difference can be negative */
+    /* part of the time is estimated, so the difference can be negative */
     int64_t comp_ns = (int64_t)(comp_until(head, frame) - region->comp_ns);
     time_ns = time_ns > 0 ? time_ns : 0;
     comp_ns = comp_ns > 0 ? comp_ns : 0;
@@ -68,8 +68,8 @@ static void close_innermost(mc_lane_head *head, const mc_frame *frame)
     row->mpi_ns += (uint64_t)(time_ns > comp_ns ? time_ns - comp_ns : 0);
 }
 
-/* End the innermost open region with this name, and regions inside it that were left open. Without such a region, do
-   nothing. */
+/* End the innermost open region with this name, and the regions inside it that were left open. If no open region has
+   this name, do nothing. */
 static void end(mc_lane_head *head, const mc_frame *frame, const char *name)
 {
     uint32_t hash = hash_of(name), n_kept = n_open < MC_N_OPEN_REGIONS ? n_open : MC_N_OPEN_REGIONS;

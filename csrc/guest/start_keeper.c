@@ -152,7 +152,8 @@ int mc_keeper_start(const char *key, uint64_t *n_filters)
         snprintf(program, sizeof program, "%s/mpicoloc-keeper", folder);
         find_python(python, sizeof python, folder);
         char *arguments[] = {program, (char *)key, python, NULL};
-        /* This program forks the keeper and ends soon, so the application never sees a child of ours in wait(). */
+        /* This program forks the keeper and ends soon, so the application's wait() never returns one of our
+           children. */
         int code = run_to_end(program, arguments);
         status = code == 0 || code == MC_KEEPER_ONLY ? MC_OK : MC_E_GONE;
         *n_filters = code == 0 ? mc_proc_n_filters(0) : 0;
@@ -178,8 +179,8 @@ static int keeper_gone(void)
            (now.state == 'Z' || now.state == 'X' || (ticks && now.start_ticks != ticks));
 }
 
-/* Read from the mapping of our own segment, which stays valid if the job's files are deleted or a system-call filter
-   forbids opening them. */
+/* The state of the profile is read from the mapping of our own segment. This mapping stays valid if the job's files are
+   deleted or a system-call filter forbids opening them. */
 static uint64_t profile_now(void)
 {
     return __atomic_load_n(&mc_the_segment->profile, __ATOMIC_ACQUIRE);

@@ -44,12 +44,12 @@ static void add_run_delay(mc_usage *out, int tid)
     out->run_delay_ns += strtoull(blank + 1, NULL, 10);
 }
 
-/* Never inlined, so that its large stack frame exists only if threads are read. */
+/* This function is never inlined, so that its large stack frame exists only if threads are read. */
 __attribute__((noinline)) static void add_all_threads(mc_usage *out)
 {
     int n_left = 0;
     int tids[N_THREADS_MAX], n = mc_proc_threads((int)getpid(), tids, N_THREADS_MAX, &n_left);
-    for (int i = 0; i < n && n_left == 0; i++) { /* all threads or none: a partial sum would mislead */
+    for (int i = 0; i < n && n_left == 0; i++) { /* count all threads or none, because a partial sum would mislead */
         add_migrations(out, tids[i]);
         add_run_delay(out, tids[i]);
     }

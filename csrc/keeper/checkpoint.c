@@ -61,7 +61,7 @@ void mc_checkpoint_stop(mc_checkpoint *checkpoint)
 void mc_checkpoint_end(mc_checkpoint *checkpoint)
 {
     mc_checkpoint_stop(checkpoint);
-    /* Do not wait forever: the writer may hang in a file system that is gone. */
+    /* Do not wait forever, because the writer may hang in a file system that no longer answers. */
     for (int i = 0; checkpoint->pid > 0 && i < N_END_POLLS; i++) {
         if (waitpid(checkpoint->pid, NULL, WNOHANG) != 0)
             checkpoint->pid = 0;

@@ -33,7 +33,7 @@ static int restore(const mc_keeper *k, const char *what, const void *map, size_t
     if (mc_shm_path(path, sizeof path, k->key, what) != MC_OK)
         return 0;
     int fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) /* usually because it exists */
+    if (fd < 0) /* usually the file exists already */
         return 0;
     int ok = ftruncate(fd, (off_t)size_bytes) == 0 && write_pages(fd, map, n_known);
     close(fd);
@@ -74,7 +74,7 @@ void mc_files_make_node(const mc_keeper *k)
         mc_shm_map(&map, path, sizeof(mc_node), 1) != MC_OK)
         return;
     /* The agent may have failed for lack of memory, so reserve memory first: a SIGBUS here would leave all the job's
-       files behind. As there are no shutters, their part of the file stays a hole. */
+       files behind. The part of the file for shutters stays a hole, because there are no shutters. */
     if (mc_shm_reserve(path, 0, offsetof(mc_node, shutters)) != MC_OK) {
         mc_shm_unmap(map, sizeof(mc_node));
         unlink(path);
@@ -101,8 +101,8 @@ static void remove_segment(void *unused, int world_rank, const char *path)
 void mc_files_remove(mc_keeper *k, int is_end)
 {
     char path[MC_PATH_LEN];
-    /* Files from `init` on are for ranks that still run: they can initialise MPI again and announce that to the
-       coordinator. */
+    /* The files from `init` on are for ranks that still run, because such ranks can initialise MPI again and announce
+       that to the coordinator. */
     static const char *const whats[] = {"node", "log", "checkpoint", "init", "off", "past", "forked", "partitioned"};
     for (size_t i = 0; i < (is_end ? sizeof whats / sizeof *whats : 3); i++)
         if (mc_shm_path(path, sizeof path, k->key, whats[i]) == MC_OK)

@@ -53,7 +53,7 @@ static void add_rank(void *data, int world_rank, const char *path)
     if (!segment)
         return;
     mc_kept_rank *rank = &k->ranks[k->n_ranks++];
-    /* If the pid was reused meanwhile, the start time differs, and the rank is not alive. */
+    /* If the pid has been reused meanwhile, the start times differ, and the rank does not count as alive. */
     *rank = (mc_kept_rank){segment, world_rank, (int)syscall(SYS_pidfd_open, segment->pid, 0), 1};
     rank->alive = mc_proc_alive(segment->pid, segment->pid_start_ticks);
     k->local_size = segment->local_size;
@@ -109,8 +109,8 @@ static void on_kick(__attribute__((unused)) int signal)
 {
 }
 
-/* The first rank sends SIGURG when all ranks are in MPI_Finalize: a process that does not expect this signal ignores
-   it. It is blocked except in rest(), so that none is lost. */
+/* The first rank sends SIGURG when all ranks are in MPI_Finalize. A process that does not expect this signal ignores
+   it. The keeper blocks the signal except in rest(), so that no signal is lost. */
 static void expect_kicks(void)
 {
     struct sigaction action = {.sa_handler = on_kick};
@@ -125,7 +125,7 @@ static void rest(const mc_keeper *k)
 {
     struct pollfd events[MC_N_NODE_RANKS];
     nfds_t n = 0;
-    /* While the agent's file is missing, a rank that ends does not know which process to signal, so look again soon. */
+    /* While the agent's file is missing, a rank that ends does not know which process to signal. So look again soon. */
     int is_soon = may_come(k, k->n_ranks < k->local_size || !k->node) || (k->n_finalizing && !k->tried);
     /* The agent makes the file within a millisecond, and a rank that ends early waits for it. */
     int is_awaited = k->has_agent && !k->node && may_come(k, 1);
@@ -152,13 +152,13 @@ static uint64_t profile_state(const mc_keeper *k)
     return state;
 }
 
-/* The agent runs here and not in a rank because this process has a session of its own. Linux shares processors among
-   sessions first (autogroup): on a full node the agent wakes within 0.05 ms, where a thread of a rank would need 10
-   ms. */
+/* The agent runs here and not in a rank, because this process has a session of its own, and Linux shares processors
+   among sessions first (autogroup). On a full node the agent wakes within 0.05 ms, whereas a thread of a rank would
+   need 10 ms. */
 static void keep_agent(mc_keeper *k)
 {
-    /* If a node file exists already, the coordinator has become the agent without waiting for the keeper; a second
-       agent would replace its file. */
+    /* If a node file exists already, the coordinator has become the agent without waiting for the keeper. A second
+       agent would replace the file of the first. */
     if (k->has_agent || k->n_ranks == 0 || k->n_alive == 0 || k->node)
         return;
     k->has_agent = 1;
@@ -208,8 +208,8 @@ static void write_profile(mc_keeper *k, int partial)
         __atomic_store_n(&k->node->profile, k->outcome, __ATOMIC_RELEASE);
 }
 
-/* Store the outcome in the segments, because the first rank waits for it. The node file may be gone or out of that
-   rank's reach, whereas the rank's own segment stays mapped. */
+/* Store the outcome in the segments, because the first rank waits for it. The node file may have been deleted, or that
+   rank may be unable to open it, whereas the rank's own segment stays mapped. */
 static void report_outcome(mc_keeper *k, uint64_t state)
 {
     for (int i = 0; i < k->n_ranks; i++)
@@ -239,19 +239,19 @@ static void wait_coordinator(mc_keeper *k)
         poll(NULL, 0, BUSY_POLL_MS);
 }
 
-/* Stop the agent and restore deleted files: all ranks wait or have ended, so nothing changes any more. */
+/* Stop the agent and restore deleted files. All ranks wait or have ended, so no data change any more. */
 static void settle(mc_keeper *k)
 {
     mc_checkpoint_stop(&k->checkpoint);
-    mc_agent_thread_stop(); /* before the profile is written, which needs the last verdict */
+    mc_agent_thread_stop(); /* stop it before the profile is written, because the profile needs the last verdict */
     find_node(k);
     if (!k->is_settled && profile_state(k) == MC_PROFILE_NONE)
         mc_files_restore(k);
     k->is_settled = 1;
 }
 
-/* Remove this node's checkpoint if the profile is complete. On several nodes, this node's writer may not be the one
-   that completed it: that writer removes all checkpoints. */
+/* Remove this node's checkpoint if the profile is complete. If the job has several nodes, the writer of another node
+   may have completed the profile; that writer removes all checkpoints. */
 static void end_checkpoints(mc_keeper *k)
 {
     mc_checkpoint_end(&k->checkpoint);
@@ -330,7 +330,7 @@ static int detach(void)
     signal(SIGHUP, SIG_IGN);
     signal(SIGINT, SIG_IGN);
     signal(SIGPIPE, SIG_IGN);
-    signal(SIGXFSZ, SIG_IGN); /* file size limits are meant for the ranks */
+    signal(SIGXFSZ, SIG_IGN); /* file size limits are meant for the ranks, not for this process */
     close_all();
     return -1;
 }
@@ -343,7 +343,7 @@ int main(int argc, char **argv)
         return 2;
     }
     int status = detach();
-    /* Check the counters on behalf of the ranks: this process has the same system-call filters. */
+    /* Check the counters on behalf of the ranks, because this process has the same system-call filters. */
     if (status == 0 && mc_pmu_is_wanted() && !mc_pmu_is_safe())
         return MC_KEEPER_ONLY;
     if (status >= 0)

@@ -36,15 +36,15 @@ void mc_writer_clean_environment(void)
         if (!is_of_mpi(environ[i]))
             environ[n_kept++] = environ[i];
     environ[n_kept] = NULL;
-    /* NumPy's BLAS library would start a thread for each processor of the application. */
+    /* NumPy's BLAS library would otherwise start a thread for each processor of the application. */
     setenv("OPENBLAS_NUM_THREADS", "1", 1);
 }
 
 static void be_idle(void)
 {
     const struct sched_param param = {0};
-    /* Linux shares processors among sessions first (autogroup). In the keeper's session the writer would get as much
-       time as all ranks together, and compete with the agent. */
+    /* Give the writer a session of its own. Linux shares processors among sessions first (autogroup): in the keeper's
+       session the writer would get as much time as all ranks together, and compete with the agent. */
     setsid();
     int fd = open("/proc/self/autogroup", O_WRONLY);
     if (fd >= 0) {
@@ -55,8 +55,8 @@ static void be_idle(void)
     sched_setscheduler(0, SCHED_IDLE, &param);
 }
 
-/* Find mpicoloc/job/quick_start.py from the path of the keeper's program. A keeper made by `mpicoloc build` has
-   none. */
+/* Find mpicoloc/job/quick_start.py from the path of the keeper's program. A keeper that was made by `mpicoloc build`
+   has no such file. */
 static int find_quick_start(char *path, size_t size)
 {
     char program[MC_PATH_LEN];
@@ -83,7 +83,7 @@ pid_t mc_writer_start(const char *python, const char *module, const char *key, c
     pid_t pid = fork();
     if (pid != 0)
         return pid;
-    /* Between fork and exec in a process with threads: only async-signal-safe calls. */
+    /* This code runs between fork and exec in a process with threads, so it makes only async-signal-safe calls. */
     int fd = has_path && !is_idle ? mc_shm_open(path, O_WRONLY | O_CREAT, 1) : -1;
     if (fd >= 0 && ftruncate(fd, 0) == 0)
         dup2(fd, STDERR_FILENO);

@@ -1,4 +1,4 @@
-/* Host adapters, which split messages into packets, draw the packets' routes, and reassemble messages. */
+/* Host adapters: they split messages into packets, draw the routes of the packets, and reassemble the messages. */
 #include "replay/sim.h"
 
 /* The output function of splitmix64, which makes consecutive numbers independent. */
@@ -30,8 +30,8 @@ static uint32_t message_path(const rp_sim *sim, const rp_message *message, int32
     }
 }
 
-/* The path of a packet. A path drawn for each packet depends on the packet's position in its message, not on a stream
-   of random numbers, so the order of other packets does not matter. */
+/* The path of a packet. If a path is drawn for each packet, it depends on the packet's position in its message, and not
+   on a stream of random numbers. So the order of other packets does not matter. */
 static uint32_t packet_path(const rp_sim *sim, uint64_t draw, int64_t left_bytes, uint32_t of_message)
 {
     if (sim->net.routing < RP_RANDOM_PER_PACKET)
@@ -67,7 +67,7 @@ uint32_t rp_choose_link(const rp_sim *sim, int32_t entry, uint32_t path, uint32_
     return (uint32_t)links[path / (uint32_t)net->set_divisor[set] % n];
 }
 
-/* Hosts between which the message travels in its present phase. */
+/* The two hosts between which the message travels in its present phase. */
 static void ends_of(const rp_sim *sim, const rp_message *m, int32_t *from, int32_t *to)
 {
     int32_t src = sim->ranks[m->src].host, dst = sim->ranks[m->dst].host;
@@ -85,7 +85,7 @@ static void append_message(rp_sim *sim, rp_out_lane *out, uint32_t message)
     out->tail = message;
 }
 
-/* Record that the message's next packet can leave from now on. */
+/* Record that from now on the message's next packet waits to leave. */
 static void message_waits(rp_sim *sim, rp_message *m, uint32_t link)
 {
     m->ready_ps = sim->now;
@@ -102,7 +102,7 @@ void rp_inject(rp_sim *sim, uint32_t message)
         rp_push(sim, sim->now + sim->set.local_latency_ps + copy_ps, RP_EV_LOCAL, m->number, message);
         return;
     }
-    m->draw = rp_mix(m->draw); /* requests, clearances and data take different routes */
+    m->draw = rp_mix(m->draw); /* draw again, because requests, clearances and data take different routes */
     m->path = message_path(sim, m, from, to);
     uint32_t vl = sim->job_states[m->job].vl;
     uint32_t link = rp_choose_link(sim, sim->net.first[from], m->path, vl);

@@ -1,7 +1,7 @@
 /* Detection of packets that wait for each other's buffers. A lane is stuck if its next packet would have no room even
    after all credits in flight have returned, because packets that wait for stuck lanes occupy the buffer at the lane's
-   end. The stuck lanes are the largest set for which this holds: they never move again, whatever other lanes of the
-   same links do. */
+   end. The stuck lanes are the largest set of lanes for which this holds. They never move again, whatever other lanes
+   of the same links do. */
 #include "replay/sim.h"
 
 static int is_stuck(const rp_sim *sim, uint32_t lane)
@@ -14,8 +14,8 @@ static uint32_t end_of_lanes(const rp_sim *sim)
     return (uint32_t)sim->net.n_links << sim->vl_shift;
 }
 
-/* Whether a packet that waits for a lane lacks room, rather than only its turn at the crossbar. Packets from the same
-   input lane cross in order, so the first of them decides. */
+/* Whether a packet that waits for a lane lacks room there, and does not wait merely for its turn at the crossbar.
+   Packets from the same input lane cross in order, so the first of them decides. */
 static int waits_for_room(const rp_sim *sim, const rp_out_lane *out, uint32_t packet)
 {
     uint32_t first = out->first_waiting, in_lane = sim->packets[packet].in_lane;
@@ -27,7 +27,7 @@ static int waits_for_room(const rp_sim *sim, const rp_out_lane *out, uint32_t pa
 }
 
 /* For each stuck lane, count the bytes that wait for stuck lanes in the buffer at the lane's end. In a FIFO the first
-   packet blocks all others. */
+   packet blocks all packets behind it. */
 static void count_held(rp_sim *sim)
 {
     for (uint32_t lane = 0; lane < end_of_lanes(sim); lane++)
@@ -76,11 +76,11 @@ static uint32_t waits_for(const rp_sim *sim, uint32_t lane)
             for (uint32_t i = sim->out[out].first_waiting; i != RP_NIL; i = sim->packets[i].next)
                 if (sim->packets[i].in_lane == lane && waits_for_room(sim, &sim->out[out], i))
                     return out;
-    return lane; /* not reached: the lane's packet would have room */
+    return lane; /* not reached, because the lane's packet would then have room */
 }
 
-/* From each stuck lane, go on to a lane that it waits for. This leads into a circle, which Brent's algorithm finds. Its
-   links are recorded. */
+/* From each stuck lane, go on to a lane for which it waits. This leads into a circle, which Brent's algorithm finds.
+   Record the links of the circle. */
 static void record_circle(rp_sim *sim, uint32_t lane)
 {
     uint32_t mark = lane, at = waits_for(sim, lane), n = 1, limit = 1;

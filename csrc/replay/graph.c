@@ -1,5 +1,5 @@
-/* Ranks whose program is a graph, executed as in LogGOPSim: an operation is ready when the operations that it depends
-   on have ended or, if it depends only on their start, have started. Each processor of the rank executes its ready
+/* Ranks whose program is a graph, executed as in LogGOPSim: an operation is ready when all operations on which it
+   depends have ended, or have started if it depends only on their start. Each processor of the rank executes its ready
    operations one after another. */
 #include <string.h>
 
@@ -31,7 +31,8 @@ static void rest(rp_sim *sim, rp_rank *rank)
     }
 }
 
-/* Append a ready row to its processor's queue. A ready row's link to the next row replaces its dependency count. */
+/* Append a ready row to its processor's queue. A ready row needs no dependency count, so the link to the next row takes
+   its place. */
 static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
 {
     rp_processor *cpu = processor_of(sim, rank, row);
@@ -41,8 +42,8 @@ static void append(const rp_sim *sim, const rp_rank *rank, uint32_t row)
     cpu->tail = row;
 }
 
-/* Queue the processor for `serve_lined_up`. Serving the processor at once would recurse once for each processor in a
-   chain of dependencies. */
+/* Queue the processor for `serve_lined_up`. If the processor were served at once, a chain of dependencies would recurse
+   once for each processor in the chain. */
 static void line_up(rp_sim *sim, rp_rank *rank, rp_processor *cpu)
 {
     uint32_t number = (uint32_t)(cpu - sim->processors);
@@ -60,7 +61,7 @@ static void enqueue(rp_sim *sim, rp_rank *rank, uint32_t row)
         line_up(sim, rank, cpu);
 }
 
-/* Reduce the dependency count of operations that depend on this one's start or end. */
+/* Reduce the dependency count of the operations that depend on the start or the end of this operation. */
 static void release(rp_sim *sim, rp_rank *rank, uint32_t row, int is_begin)
 {
     const rp_op *op = &rank->program[row];
@@ -78,8 +79,8 @@ static void ended(rp_sim *sim, rp_rank *rank, uint32_t row)
     release(sim, rank, row, 0);
 }
 
-/* Start the operation. Returns its processor time. For a receive that is the time after the data has arrived, or -1
-   while the data is missing. */
+/* Start the operation. Returns its processor time. For a receive, this is the time needed after the data have arrived,
+   or -1 while the data are missing. */
 static int64_t begin(rp_sim *sim, rp_rank *rank, uint32_t row)
 {
     const rp_op *op = &rank->program[row];
@@ -145,7 +146,8 @@ void rp_complete_row(rp_sim *sim, rp_rank *rank, uint32_t row)
     rest(sim, rank);
 }
 
-/* Whether an operation is valid in a graph: one on a processor of the rank, or an edge to such an operation. */
+/* Whether an operation is valid in a graph. It must run on a processor of the rank, or be an edge to such an
+   operation. */
 static int is_sound(const rp_rank *rank, const rp_op *op)
 {
     if (op->kind == RP_THEN)

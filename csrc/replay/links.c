@@ -1,6 +1,6 @@
-/* Links, and the buffers at both ends. A packet leaves when the link is free, the next input buffer has room for the
-   whole packet, and arbitration selects its lane. It stays in the output buffer until its last byte has left, and in
-   the input buffer until the output buffer has room and its last byte has arrived. */
+/* Links, and the buffers at both ends of each link. A packet leaves when the link is free, the next input buffer has
+   room for the whole packet, and arbitration selects its lane. It stays in the output buffer until its last byte has
+   left, and in the input buffer until the output buffer has room and its last byte has arrived. */
 #include <string.h>
 
 #include "replay/sim.h"
@@ -98,7 +98,7 @@ static uint32_t leave_input(rp_sim *sim, rp_packet *packet, int64_t t_ps)
     return in->head;
 }
 
-/* Request room in the output buffer for a packet. If there is room, do the same for the packets behind it in turn. */
+/* Request room in the output buffer for a packet. If there is room, do the same for each packet behind it. */
 static void ask_output(rp_sim *sim, uint32_t packet)
 {
     while (packet != RP_NIL) {
@@ -125,7 +125,7 @@ static void ask_output(rp_sim *sim, uint32_t packet)
     }
 }
 
-/* After a packet has left: admit packets that waited for room. */
+/* Call this after a packet has left. Admit packets that waited for room. */
 static void admit_waiting(rp_sim *sim, uint32_t lane)
 {
     rp_out_lane *out = &sim->out[lane];
@@ -245,8 +245,9 @@ static uint32_t pop_packet(rp_sim *sim, uint32_t link, uint32_t vl)
     return packet;
 }
 
-/* Charge the waits for a link while it sends a packet to the packet's job. Only waits of first runs count: repeated
-   runs of a job cause waits, but their own waits do not count. When a run ends, none of its packets is in flight. */
+/* While a link sends a packet, other packets wait for the link. Charge these waits to the job of the packet that is
+   sent. Only waits of first runs count: repeated runs of a job cause waits, but the waits of repeated runs do not
+   count. When a run ends, none of its packets is in flight. */
 static void count_wait(rp_sim *sim, uint32_t link, const rp_packet *packet, int64_t wire_ps)
 {
     int32_t n_jobs = sim->n_jobs;
@@ -340,8 +341,8 @@ static void starve(rp_sim *sim, uint32_t link, uint32_t lanes)
 /* ---- arbitration ---- */
 
 /* Choice of the lane that sends next: InfiniBand Architecture Specification, volume 1, section 7.6.9. Each table is
-   traversed in order and cyclically. An entry sends while it has weight left and a packet; its weight is restored at
-   its next turn. */
+   traversed in order and cyclically. An entry sends as long as it has weight left and a packet to send. Its weight is
+   restored at its next turn. */
 
 enum { RP_LIMIT_UNIT_BYTES = 4096, RP_NO_LIMIT = 255 };
 
@@ -352,8 +353,8 @@ static int16_t rest_of(const rp_sim *sim, int16_t left, int32_t n_bytes)
     return left > cost ? (int16_t)(left - cost) : 0;
 }
 
-/* The lane of the entry whose turn it is. Only `lanes` are considered; at least one of them has an entry with
-   weight. */
+/* The lane of the entry whose turn it is. Only the lanes in `lanes` are considered, and at least one of them must have
+   an entry with weight. */
 static int next_entry(const rp_arbitration *table, int32_t n, uint32_t lanes, uint8_t *i, int16_t *left)
 {
     if (*left > 0 && lanes >> table[*i].vl & 1)
@@ -444,7 +445,8 @@ static void arbitrate_links(rp_sim *sim)
 
 /* Switches with limited input ports. Each input port passes one packet at a time to the output buffers, as in a
    crossbar with this input speedup. Packets cross in order of arrival, after all other events of the instant.
-   Arbitration still chooses the lane from which an output sends. Without a limit (crossing_q20 0) nothing here runs. */
+   Arbitration still chooses the lane from which an output sends. If there is no limit (crossing_q20 is 0), none of this
+   code runs. */
 
 static int64_t crossing_ps(const rp_sim *sim, const rp_link *port, int32_t n_bytes)
 {
@@ -470,8 +472,8 @@ static int is_before(const rp_sim *sim, uint32_t a, uint32_t b)
     return rp_mix(now ^ (uint64_t)p->in_lane << 32) < rp_mix(now ^ (uint64_t)q->in_lane << 32);
 }
 
-/* The packet that crosses first: `best`, or one that waits for this lane and can cross now. Packets from the same input
-   lane cross in order: a small packet may not overtake a large one that has no room. */
+/* The packet that crosses first: `best`, or a packet that waits for this lane and can cross now. Packets from the same
+   input lane cross in order: a small packet may not overtake a large packet that has no room. */
 static uint32_t best_for_lane(rp_sim *sim, const rp_out_lane *out, uint32_t best)
 {
     uint64_t i_look = ++sim->n_looks;

@@ -1,6 +1,6 @@
-/* Matching of messages with receives by source, tag and communicator, in MPI's order. Messages of a pair of ranks match
-   in the order of their sends, even if they overtook each other in the network. Receives match in the order in which
-   they were posted. */
+/* Matching of messages with receives by source, tag and communicator, in MPI's order. Messages between the same two
+   ranks match in the order in which they were sent, even if they overtook each other in the network. Receives match in
+   the order in which they were posted. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -244,8 +244,8 @@ void rp_envelope(rp_sim *sim, uint32_t message)
             keep_unexpected(sim, message);
         else
             match(sim, message, receive);
-        /* A match can make a rank send more messages, but the index of the follower stays valid, because the follower
-           is in flight. */
+        /* A match can make a rank send more messages. The index of the follower stays valid even then, because the
+           follower is in flight. */
         message = follower != RP_NIL && sim->messages[follower].has_come ? follower : RP_NIL;
     }
 }

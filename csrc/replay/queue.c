@@ -233,7 +233,8 @@ int rp_queue_advance(rp_sim *sim)
         push_now(sim, pop_far(q));
     if (q->shuffle)
         shuffle_events(q, 0, q->n_now);
-    /* Events arrive nearly in order, but a bucket's list is last in, first out. Reversed, the list is nearly sorted. */
+    /* Events arrive nearly in order, but a bucket's list is last in, first out. So reverse the list: then it is nearly
+       sorted. */
     for (uint32_t i = 0, k = q->n_now - 1; i < k; i++, k--)
         swap_events(&q->now[i], &q->now[k]);
     sort_events(q->now, q->n_now, 48);

@@ -1,5 +1,5 @@
-/* Ranks and jobs. A rank executes its program until it has to wait. Jobs start, end, and start again until all have run
-   once, as in Dimemas (Jokanovic 2014, section 2.2.3). */
+/* Ranks and jobs. A rank executes its program until it has to wait. Jobs start, end, and start again until every job
+   has run once, as in Dimemas (Jokanovic 2014, section 2.2.3). */
 #include <math.h>
 #include <string.h>
 
@@ -39,8 +39,8 @@ static int set_pending(rp_report *report, int32_t peer, int32_t tag, int32_t com
     return 1;
 }
 
-/* Report the message or receive of a pending request: its peer helps users to find a circle of waiting ranks. A linear
-   search suffices, because reports are made once. */
+/* Report the message or receive of a pending request. From the peer in the report, users can find a circle of waiting
+   ranks. A linear search suffices, because reports are made once. */
 static int fill_pending(const rp_sim *sim, const rp_rank *rank, int32_t slot, rp_report *report)
 {
     int32_t number = (int32_t)(rank - sim->ranks);

@@ -1,7 +1,7 @@
-/* The packet simulator: jobs, each a set of rank programs, on a lossless network with virtual lanes. This file is the
-   contract between csrc/replay and mpicoloc/replay: `cc -E -P` on it feeds cffi. Times are whole picoseconds, so that
-   results are exact and the same on every machine. The simulator uses no threads, files or global state: all state is
-   in one `rp_sim`. */
+/* The packet simulator. It simulates jobs, each of which is a set of rank programs, on a lossless network with virtual
+   lanes. This file is the contract between csrc/replay and mpicoloc/replay: `cc -E -P` on it feeds cffi. Times are
+   whole picoseconds, so that results are exact and the same on every machine. The simulator uses no threads, files or
+   global state: all state is in one `rp_sim`. */
 #ifndef RP_REPLAY_H
 #define RP_REPLAY_H
 
@@ -29,14 +29,14 @@ enum rp_kind {
     RP_LOOP,    /* n: iterations, which may be 0; the body ends at the RP_END of the same depth */
     RP_END,
     RP_MARK, /* value: a number chosen by the user, recorded with the simulated time */
-    /* A program that begins with RP_GRAPH otherwise contains only RP_THEN, and RP_COMPUTE, RP_SEND and RP_RECV in any
-       order; the `request` of these three is a processor. */
+    /* A program that begins with RP_GRAPH otherwise contains only RP_COMPUTE, RP_SEND and RP_RECV, in any order, and
+       RP_THEN. In the first three of these, `request` is a processor. */
     RP_GRAPH, /* n: processors of the rank */
     RP_THEN   /* request: row of an operation that depends on the end (n: 0) or the start (n: 1) of the previous one */
 };
 
-/* Meaning of `peer`, as a formula for the other rank. i: iteration of the innermost loop, counted from 0; 0 outside
-   loops. */
+/* Meaning of `peer`: a formula for the number of the other rank. i is the iteration of the innermost loop, counted from
+   0, and 0 outside loops. */
 enum rp_peer_mode {
     RP_ABSOLUTE, /* peer */
     RP_SHIFT,    /* (rank + peer + n * i) mod ranks of the job */
@@ -63,7 +63,7 @@ typedef struct rp_op {
     int64_t value;
 } rp_op;
 
-/* Choice of a packet's up-link where its table offers several. A path p picks link p / divisor mod n. */
+/* Choice of a packet's up-link if the table offers several links. Path p chooses link p / divisor mod n. */
 enum rp_routing {
     RP_BY_DESTINATION,    /* path: number of the destination host */
     RP_BY_SOURCE,         /* path: number of the source host */
@@ -77,8 +77,9 @@ typedef struct rp_arbitration {
     int32_t weight; /* in units of the network's weight_unit_bytes; 0: the entry is skipped */
 } rp_arbitration;
 
-/* Nodes are the hosts 0 .. n_hosts - 1, then the switches. Links are directed, and listed in any order. A number >= 0
-   in `first` or `next` is a link; a number s < 0 is the set of links -1 - s, from which the routing chooses. */
+/* Nodes are the hosts 0 .. n_hosts - 1, then the switches. Links are directed, and listed in any order. In `first` and
+   `next`, a number >= 0 is a link. A number s < 0 is the set of links with the index -1 - s; the routing chooses a link
+   from this set. */
 typedef struct rp_network {
     int32_t n_hosts, n_switches, n_links, n_levels, n_sets, n_vl;
     const int32_t *from, *to, *level; /* [n_links] */
@@ -105,7 +106,7 @@ typedef struct rp_network {
 
 typedef struct rp_settings {
     int32_t mtu_bytes, control_bytes; /* control_bytes: size of a request and of a clearance to send */
-    int64_t eager_bytes;              /* longer messages use rendezvous */
+    int64_t eager_bytes;              /* messages longer than this use rendezvous */
     int64_t mpi_latency_ps; /* from a send until the adapter has the message; the processor is free meanwhile */
     int64_t send_overhead_ps,
         recv_overhead_ps;     /* processor time of a send, and of a receive once the data has arrived */
@@ -113,7 +114,7 @@ typedef struct rp_settings {
     int64_t local_ps_per_byte_q20;
     uint64_t seed;
     int64_t window_ps;     /* length of the windows of link_bytes; 0: none */
-    int32_t n_windows_max; /* if more are needed, their length doubles */
+    int32_t n_windows_max; /* if more windows are needed, their length doubles */
     int32_t
         is_fifo_adapter; /* 0: an adapter takes a packet from each message of a lane in turn; 1: a message at a time */
     uint64_t shuffle;    /* for tests: if not 0, seed that shuffles every order that must not affect results */
@@ -147,14 +148,14 @@ enum rp_status {
     RP_E_ROUTE             /* a table leads to a link that does not begin at the node, or in a circle */
 };
 
-/* An operation that one rank waits for, or a send that was never received. */
+/* An operation for which one rank waits, or a send that was never received. */
 typedef struct rp_report {
     int32_t job, rank, peer, tag, comm, kind;
     int64_t i_op, n_bytes, t_ps;
 } rp_report;
 
 enum {
-    RP_N_REPORTS = 64 /* reports stored; rp_result.n_reports may be larger */
+    RP_N_REPORTS = 64 /* number of reports stored; rp_result.n_reports may be larger */
 };
 
 /* The arrays exist until rp_close. rp_run updates the values. */
@@ -168,7 +169,7 @@ typedef struct rp_result {
     const int64_t *rank_end_ps; /* [sum of n_ranks] end in the first run, job after job */
     const int64_t *rank_compute_ps;
     const int64_t *wait_ps;      /* [n_levels * n_jobs * n_vl] waits; only waits of first runs count, in all arrays */
-    const int64_t *wait_packets; /* [n_levels * n_jobs * n_vl] hops that waited */
+    const int64_t *wait_packets; /* [n_levels * n_jobs * n_vl] number of hops that waited */
     const int64_t *blocked_ps;   /* [n_jobs * (n_jobs + 1)] waits by waiting job and by job on the link; last: no job */
     const int64_t *transfer_ps; /* [n_jobs * n_jobs] part of blocked_ps until the packet already on the link had left */
     const int64_t *message_ps;  /* [n_jobs] first run: sum of times from injection to the last byte's arrival */
@@ -179,7 +180,7 @@ typedef struct rp_result {
     const int64_t *window_bytes;                /* [n_windows * n_links] */
     int64_t n_marks;
     const rp_mark *marks;
-    int32_t n_cycle; /* links of a network deadlock */
+    int32_t n_cycle; /* number of links in a network deadlock */
     const int32_t *cycle;
     int64_t n_reports;
     const rp_report *reports; /* the first RP_N_REPORTS */

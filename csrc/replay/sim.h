@@ -1,4 +1,5 @@
-/* State of a simulation. Entities are indices into pools, so that arrays can move when they grow. */
+/* State of a simulation. Entities are identified by their indices in pools, so that the arrays can move when they
+   grow. */
 #ifndef RP_SIM_H
 #define RP_SIM_H
 
@@ -46,7 +47,8 @@ typedef struct rp_queue {
     uint64_t shuffle;
 } rp_queue;
 
-/* The order of events at equal times; within a kind the lower id is first. Arbitration comes after all of them. */
+/* Kinds of events, in the order in which events of the same time are handled. Within a kind, the event with the lower
+   id comes first. Arbitration comes after all events. */
 enum rp_event_kind {
     RP_EV_CREDIT,  /* id: lane, payload: bytes */
     RP_EV_FREE,    /* id: link, whose last byte has left */
@@ -75,7 +77,7 @@ typedef struct rp_packet {
     int64_t head_ps; /* time of the head so far: cables, switches and first flits; last field of a cache line */
 } rp_packet;
 
-/* Two cache lines, with fields in the order of use. */
+/* A link fills two cache lines. Its fields are in the order in which they are used. */
 typedef struct rp_link {
     int64_t ps_per_byte_q20, latency_ps, busy_until_ps, busy_ps;
     int32_t to, level;
@@ -95,8 +97,8 @@ typedef struct rp_link {
     int32_t unused[6];
 } rp_link;
 
-/* A lane at the beginning of a link: packets in the output buffer, followed by those that wait for it in input buffers.
-   At hosts: messages. */
+/* A lane at the beginning of a link: packets in the output buffer, followed by the packets that wait for this lane in
+   input buffers. At hosts it has messages instead. */
 typedef struct rp_out_lane {
     uint32_t head, tail, first_waiting;
     int32_t used_bytes;
@@ -275,7 +277,7 @@ void rp_free_packet(rp_sim *sim, uint32_t packet);
 void rp_free_message(rp_sim *sim, uint32_t message);
 void rp_free_receive(rp_sim *sim, uint32_t receive);
 
-/* queue.c. horizon_ps: most events are scheduled less than this ahead. */
+/* queue.c. horizon_ps: most events are scheduled less than this time ahead. */
 void rp_queue_open(rp_sim *sim, int64_t horizon_ps, int64_t n_expected);
 void rp_push_later(rp_sim *sim, int64_t t_ps, rp_event event);
 /* Move to the next bucket that has events. Returns 0 if there is none. */
@@ -291,9 +293,10 @@ void rp_mark_dirty(rp_sim *sim, uint32_t link);
 void rp_mark_switch(rp_sim *sim, uint32_t number);
 void rp_open_crossbars(rp_sim *sim);
 int64_t rp_wire_ps(const rp_link *link, int32_t n_bytes);
-/* From now on, a packet or message of the job waits for the link. */
+/* Record that, from now on, a packet or message of the job waits for the link. */
 void rp_begin_wait(rp_sim *sim, uint32_t job, uint32_t link);
-/* Let crossbars and links choose packets after all events of the present time. Returns 0 if none had to choose. */
+/* Let crossbars and links choose packets after all events of the present time. Returns 0 if none of them had to
+   choose. */
 int rp_settle(rp_sim *sim);
 
 /* adapter.c */
@@ -329,8 +332,8 @@ void rp_run_graph(rp_sim *sim, rp_rank *rank);
 void rp_on_row(rp_sim *sim, uint32_t rank, uint32_t row);
 void rp_complete_row(rp_sim *sim, rp_rank *rank, uint32_t row);
 
-/* deadlock.c: whether lanes are stuck. Searches the lanes that have been starved since the last call; with is_last, all
-   starved lanes. Fills result.cycle. */
+/* deadlock.c: whether lanes are stuck. The search covers the lanes that have been starved since the last call or, with
+   is_last, all starved lanes. If lanes are stuck, result.cycle lists the links of a circle. */
 int rp_find_cycle(rp_sim *sim, int is_last);
 
 static inline int rp_has_room(const rp_sim *sim, const rp_out_lane *out, const rp_packet *packet)
@@ -338,7 +341,7 @@ static inline int rp_has_room(const rp_sim *sim, const rp_out_lane *out, const r
     return out->used_bytes + packet->n_bytes <= sim->net.output_bytes[packet->vl];
 }
 
-/* Put an event into the queue. Inline, because it is called twice per hop. */
+/* Put an event into the queue. The function is inline, because it is called twice per hop. */
 static inline void rp_push(rp_sim *sim, int64_t t_ps, enum rp_event_kind kind, uint32_t id, uint32_t payload)
 {
     rp_queue *q = &sim->queue;

@@ -58,15 +58,15 @@ void *rp_doubled(rp_sim *sim, void *old, uint32_t *n_room, size_t size)
     return made;
 }
 
-/* The i-th free index among n, a power of two; tests shuffle the order. */
+/* The i-th free index among n indices, where n is a power of two. Tests shuffle the order. */
 static uint32_t nth_free(const rp_sim *sim, uint32_t i, uint32_t n)
 {
     uint32_t step = sim->set.shuffle ? (uint32_t)rp_mix(sim->set.shuffle) | 1 : 1;
     return i * step & (n - 1);
 }
 
-/* Allocation from a pool: take an entry from the list of free entries, which `next` links. If the list is empty, grow
-   the pool. */
+/* Allocation from a pool: take an entry from the list of free entries, which are linked by `next`. If the list is
+   empty, grow the pool. */
 #define RP_DEFINE_POOL(name, type, array, room, first_free, next) \
     static void grow_##name##s(rp_sim *sim) \
     { \
@@ -151,8 +151,8 @@ static int32_t n_processors_of(const rp_op *program, int64_t n_ops)
     return n_ops && program->kind == RP_GRAPH && program->n > 0 && program->n < RP_MAX_SLOTS ? program->n : 0;
 }
 
-/* Number of requests that a program uses, or rows of a graph, plus one for blocking calls. Operations with a larger
-   request number are invalid when they run. */
+/* Number of requests that a program uses, or number of rows of a graph, plus one for blocking calls. An operation with
+   a larger request number is reported as invalid when it runs. */
 static int32_t n_slots_of(const rp_op *program, int64_t n_ops)
 {
     int64_t most = 0;
@@ -202,7 +202,7 @@ static void open_rank(rp_sim *sim, uint32_t number, int32_t i_job, int32_t i, in
 }
 
 /* Random number of a job, derived from the seed and the job's hosts. Jobs on different hosts get different numbers, and
-   so does a job on the same hosts as an earlier job. */
+   so do two jobs on the same hosts. */
 static uint64_t draw_of(const rp_sim *sim, int32_t i_job)
 {
     const rp_job *job = &sim->jobs[i_job];

@@ -24,7 +24,7 @@ static int is_standard_abi(struct dl_phdr_info *info, size_t size, void *unused)
     return info->dlpi_name && begins(basename(info->dlpi_name), "libmpi_abi.so");
 }
 
-/* MPI family of the launcher. It is used for interpreters, because they load MPI only later. */
+/* MPI family of the launcher. This family is used for interpreters, because they load MPI only later. */
 static const char *family_of_launcher(const char *program)
 {
     if (!begins(basename(program), "python"))

@@ -17,7 +17,7 @@ static int is_set(spank_t spank, const char *variable)
 
 enum { N_PRELOAD = 16384, N_VARIABLE = 64 };
 
-/* The plugin marks each variable that it sets: a copy with the prefix COPY has the same value. */
+/* The plugin marks each variable that it sets by a copy: another variable with the prefix COPY and the same value. */
 static const char OWN[] = "MPICOLOC_", COPY[] = "MPICOLOC_SITE_";
 
 static void name_variable(char text[N_VARIABLE], const char *start, const char *name)
@@ -108,8 +108,8 @@ static int read_word(spank_t spank, const char *variable, char word[N_WORD])
            !strchr(word, '/');
 }
 
-/* Split NAME=VALUE in place and return the value. NULL: the line has another form, or contains a blank, which separates
-   entries in the mark. */
+/* Split NAME=VALUE in place and return the value. Returns NULL if the line has another form, or contains a blank:
+   blanks separate the entries in the mark. */
 static char *split(char *line)
 {
     static const char letters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_";

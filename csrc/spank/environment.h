@@ -1,5 +1,5 @@
-/* The environment of a task. Some variables make mpicoloc measure the task, and must not pass to jobs that a measured
-   job submits. Others make the task's MPI library use the job's service level. */
+/* The environment of a task. Some variables make mpicoloc measure the task. Jobs that a measured job submits must not
+   inherit these variables. Others make the task's MPI library use the job's service level. */
 #ifndef MPICOLOC_SPANK_ENVIRONMENT_H
 #define MPICOLOC_SPANK_ENVIRONMENT_H
 
@@ -15,8 +15,8 @@ void mt_preload(spank_t spank, const char *library);
 /* Set MPICOLOC_<name>, unless the user has set it. */
 void mt_set(spank_t spank, const char *name, const char *value);
 
-/* Set the service-level variables listed in FOLDER/<user>/<job name>, one NAME=VALUE per line; variables that the user
-   has set stay. Without a file the job has no level. `mpicoloc qos --slurm` writes these files. */
+/* Set the service-level variables listed in FOLDER/<user>/<job name>, which has one NAME=VALUE per line. Variables that
+   the user has set stay. If there is no such file, the job has no level. `mpicoloc qos --slurm` writes these files. */
 void ml_set(spank_t spank, const char *folder);
 
 /* Remove the variables that `ml_set` gave to the script or step that started this task. */

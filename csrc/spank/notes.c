@@ -64,7 +64,7 @@ static int open_new(const char *folder, const char *path)
 }
 
 /* Give the new note its final name. A note of a step's start never replaces an existing note, because the process that
-   writes it may have hung and may be late. */
+   writes the note of the start may have hung and may be late. */
 static int put_in_place(const char *new, const char *path, int has_ended)
 {
     if (!has_ended) {
@@ -90,7 +90,7 @@ static int save(const char *spool, const struct mn_note *note)
     int file = open_new(folder, new);
     if (file < 0)
         return errno;
-    errno = EIO; /* the error after a short write */
+    errno = EIO; /* report a short write as this error */
     int failed = write(file, text, (size_t)n) == n ? 0 : errno;
     if (close(file) != 0 && !failed)
         failed = errno;
@@ -101,9 +101,9 @@ static int save(const char *spool, const struct mn_note *note)
     return failed;
 }
 
-/* Move `to` to descriptor 3 and close all others: the reader of the tasks' output waits as long as any process holds
-   its pipes. If `to` cannot be moved, end the process: descriptor 3 may be a file of slurmstepd, which would get our
-   answer. */
+/* Move `to` to descriptor 3 and close all other descriptors, because the reader of the tasks' output waits as long as
+   any process holds its pipes. If `to` cannot be moved, end the process: descriptor 3 may be a file of slurmstepd, and
+   our answer must not go there. */
 static int keep_only(int to)
 {
     to = fcntl(to, F_DUPFD, 4); /* if 0 to 2 were closed, it may be one of them: move it away first */
@@ -120,7 +120,7 @@ static int keep_only(int to)
     return 3;
 }
 
-/* Save the note in an orphaned process: slurmstepd would take a hanging child for a task of the step. */
+/* Save the note in an orphaned process, because slurmstepd would take a hanging child for a task of the step. */
 static void save_apart(const char *spool, const struct mn_note *note, int to)
 {
     if (fork() == 0) {

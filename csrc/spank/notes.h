@@ -9,14 +9,14 @@
 
 struct mn_note {
     uint32_t job, uid;
-    uint32_t n_nodes, n_cpus;     /* nodes of the step; processors on this node */
+    uint32_t n_nodes, n_cpus;     /* number of nodes of the step; number of processors on this node */
     char step[16];                /* the step's number, "batch" or "interactive" */
     struct timespec begun, ended; /* tv_sec 0: not yet */
 };
 
-/* Write a note completely or not at all; a note with an end replaces the earlier note. Returns 0 or an errno. A hanging
-   file system must not hold up the step, so the result is ETIMEDOUT after a second; the note may still be written
-   later. */
+/* Write a note completely or not at all. A note with an end replaces the earlier note. Returns 0 or an errno. A hanging
+   file system must not hold up the step, so this function returns ETIMEDOUT after a second. The note may then still be
+   written later. */
 int mn_write(const char *spool, const struct mn_note *note);
 
 /* 1 if there is a note of any step of the job, or the mark that `mpicoloc slurm close` leaves when a step of a job

@@ -1,6 +1,6 @@
-/* The Slurm plugin, spank_mpicoloc.so. It preloads libmpicoloc-auto.so into the tasks of jobs to be measured. At the
-   end of a job it starts commands that remove the job's files in shared memory and sign its profiles. It sets the
-   variables of service levels in the tasks of jobs that have one. The plugin must never end or fail a job: every
+/* The Slurm plugin, spank_mpicoloc.so. It preloads libmpicoloc-auto.so into the tasks of jobs that are to be measured.
+   At the end of a job it starts commands that remove the job's files in shared memory and sign its profiles. It sets
+   the variables of service levels in the tasks of jobs that have one. The plugin must never end or fail a job: every
    function returns ESPANK_SUCCESS, except the one that checks the user's own option. */
 #define _GNU_SOURCE
 #include "spank/environment.h"
@@ -34,7 +34,7 @@ enum wish { NOT_SAID, OFF, ON };
 
 /* All paths are absolute. An empty path means that none was given. */
 struct site_settings {
-    int is_default; /* measure every job unless its user has said off */
+    int is_default; /* 1: measure every job whose user has not said off */
     int is_always_recorded;
     int n_partitions;
     char partitions[N_PARTITIONS][N_NAME];
@@ -69,7 +69,7 @@ static const char *take_path(char to[PATH_MAX], const char *value)
     return value[0] == '/' ? copy(to, PATH_MAX, value) : "is not an absolute path";
 }
 
-/* Expand one element of `out`. step NULL: as a pattern of glob(3) for all steps. */
+/* Expand one element of `out`. If step is NULL, the result is a pattern of glob(3) for all steps. */
 static int put(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
 {
     const char *escape = !step && strchr("*?[\\", *out) ? "\\" : "";
@@ -89,8 +89,8 @@ static int put(char *text, size_t size, const char *out, uint32_t job, const cha
     }
 }
 
-/* Expand `out` for a job and step. step NULL: a pattern of glob(3) for all steps. Returns 0 if the result does not fit
-   or `out` has an unknown %. */
+/* Expand `out` for a job and step. If step is NULL, the result is a pattern of glob(3) for all steps. Returns 0 if the
+   result does not fit or `out` has an unknown %. */
 static int expand(char *text, size_t size, const char *out, uint32_t job, const char *step, unsigned uid)
 {
     size_t used = 0;
@@ -208,7 +208,7 @@ static int names_steps(const char *out)
 static void take_first_node(char *name, size_t size, const char *list)
 {
     size_t n = 0;
-    int is_inside = 0, is_over = 0; /* inside brackets; after the first number in them */
+    int is_inside = 0, is_over = 0; /* position of `list`: inside brackets; after the first number in brackets */
     for (; *list && (is_inside || *list != ','); list++) {
         if (*list == '[' || *list == ']')
             is_inside = *list == '[', is_over = 0;
@@ -229,7 +229,7 @@ static void take_first_node(char *name, size_t size, const char *list)
 
 enum { NAP_MS = 10, N_SAID = 4096, N_READS = 16 };
 
-/* The start of a command's output, as much as fits; the rest is read and dropped. */
+/* The start of a command's output, as much of it as fits. The rest is read and dropped. */
 struct said {
     int pipe;
     size_t n;
@@ -276,7 +276,7 @@ static int wait_for(pid_t pid, struct said *said)
     if (is_over(pid, CLOSING_LIMIT_S, said, &status))
         return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
     kill(-pid, SIGKILL);
-    /* A process that hangs in a file system does not end even after SIGKILL, so wait no longer. */
+    /* Do not wait any longer, because a process that hangs in a file system does not end even after SIGKILL. */
     is_over(pid, 1, said, &status);
     return -1;
 }
@@ -439,8 +439,8 @@ static const char *look_at_shm(int fd, int is_new)
     return (status.st_mode & 01007) == 01007 ? NULL : "its mode is not 1777";
 }
 
-/* Make the folder, if needed, and check it. Also check the folder above: a user who may write there could replace this
-   one. */
+/* Make the folder, if needed, and check it. Also check the parent folder: a user who may write there could replace this
+   folder. */
 static void make_shm(void)
 {
     int is_new = mkdir(site.shm, 0700) == 0;
@@ -530,7 +530,7 @@ int slurm_spank_task_init(spank_t spank, int n_words, char *words[])
         mt_set(spank, "SHM_DIR", site.shm);
     if (!is_wanted(spank))
         return ESPANK_SUCCESS;
-    /* Check first: if the library cannot be loaded, the loader prints an error in every program of the job. */
+    /* Check the library first: if it cannot be loaded, the loader prints an error in every program of the job. */
     if (access(site.library, R_OK) != 0) {
         slurm_error("mpicoloc: %s cannot be read: the job runs unmeasured; run `mpicoloc slurm build`", site.library);
         return ESPANK_SUCCESS;
@@ -680,7 +680,7 @@ int slurm_spank_job_epilog(spank_t spank, int n_words, char *words[])
     read_site(n_words, words, 1); /* Slurm does not call slurm_spank_init for a prolog or epilog */
     if (spank_get_item(spank, S_JOB_UID, &uid) || spank_get_item(spank, S_JOB_ID, &job))
         return ESPANK_SUCCESS;
-    /* Look for files in memory first, because they are removed when the profile has been written. */
+    /* Look for files in memory first, because these files are removed when the profile has been written. */
     int is_in_memory = has_files(uid);
     /* Close steps that were killed before they could be closed, or that ended while slurmctld was down, and jobs
        without a script. */

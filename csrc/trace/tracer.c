@@ -120,7 +120,7 @@ static uint8_t *put_column(trace_encoder *e, mc_trace_column *column, const uint
             e->places[n_exceptions++] = i;
             value = 0;
         }
-        memcpy(out, &value, sizeof value); /* the next value overwrites the excess bytes */
+        memcpy(out, &value, sizeof value); /* the next value overwrites the bytes beyond `width` */
         out += width;
     }
     *column = (mc_trace_column){width, n_exceptions};
@@ -148,7 +148,7 @@ static const void *encode(trace_encoder *e, int rank, const mc_event *events, ui
 
 /* ---- the file ---- */
 
-/* Each block is written completely or not at all, so that the file can be read even if its node died. Errors are
+/* Each block is written completely or not at all, so that the file can be read even if the node has failed. Errors are
    returned as errno values. */
 typedef struct trace_file {
     int fd; /* -1: closed */
@@ -221,7 +221,7 @@ static int trace_file_put(trace_file *file, uint16_t type, const void *payload, 
     if (!error)
         file->size_bytes += sizeof block + size_bytes;
     else if (ftruncate(file->fd, (off_t)file->size_bytes) != 0)
-        return error; /* the checksum shows readers that the block is incomplete */
+        return error; /* readers see from the checksum that the block is incomplete */
     return error;
 }
 
@@ -233,8 +233,8 @@ static void trace_file_close(trace_file *file)
 }
 
 /* Path of the file: <profile without .h5>.trace/<first rank of this node>.mct. With is_apart the folder is <profile
-   without .h5>-<job>.trace, because mpicoloc/profile/assemble.py gives the profile the same suffix then. Returns the
-   length of the folder's name; 0 if it is too long. */
+   without .h5>-<job>.trace, because mpicoloc/profile/assemble.py then gives the profile the same suffix. Returns the
+   length of the folder's name; 0 if the path is too long. */
 static size_t path_of(char *path, size_t size, const mc_segment *first, int is_apart)
 {
     char suffix[MC_NAME_LEN + 16] = ".trace";
@@ -356,8 +356,9 @@ static int make_folder(char *path, size_t n)
     return error;
 }
 
-/* Lock the folder, so that of two jobs that begin together one sees the other's file. Any process that may read the
-   folder can hold this lock, so the wait is short. Returns the descriptor with the lock, or -1. */
+/* Lock the folder, so that if two jobs begin together, one of them sees the file of the other. Any process that may
+   read the folder can hold this lock, so wait for at most 0.1 s. Returns the folder's descriptor, even if the lock was
+   not free in time, or -1. */
 static int lock_folder(char *path, size_t n)
 {
     path[n] = '\0';
@@ -402,7 +403,7 @@ static int create(trace_file *file, const mc_segment *first)
 }
 
 /* Open the trace file. is_begun: another tracer of this job has written events, so append after the file's last
-   complete block. Otherwise, or if the file is that of another job that has ended, replace it. */
+   complete block. Otherwise, or if the file belongs to another job that has ended, replace the file. */
 static int trace_file_open(trace_file *file, const mc_segment *first, int is_begun)
 {
     char path[MC_PATH_LEN + 64];
@@ -428,8 +429,8 @@ static void trace_file_push(trace_file *file, uint64_t now)
 enum { STACK_BYTES = 256 * 1024, NICE = 5 };
 
 static const uint64_t NAP_MIN_NS = 1000000, NAP_MAX_NS = 10000000;
-static const uint64_t FIND_EVERY_NS = 50000000;   /* interval of searches, until all ranks are found */
-static const uint64_t ALL_WITHIN_NS = 2000000000; /* after this, open the file even if ranks are missing */
+static const uint64_t FIND_EVERY_NS = 50000000;   /* interval between searches, until all ranks are found */
+static const uint64_t ALL_WITHIN_NS = 2000000000; /* after this time, open the file even if ranks are missing */
 static const uint64_t OLDEST_NS = 1000000000;     /* largest age at which events are written */
 
 typedef struct traced_rank {
@@ -462,7 +463,8 @@ static int map_rank(traced_rank *rank, const char *path)
         return MC_E_SHM;
     mc_segment *segment = map;
     size_t room = ((size_t)status.st_size - sizeof(mc_segment)) / sizeof(mc_event);
-    /* The magic is stored last, so read it first: fields read before it could be older than its store. */
+    /* The magic is stored after the other fields, so read it before them. A field that is read before the magic could
+       be older than the magic. */
     int is_complete = __atomic_load_n(&segment->magic, __ATOMIC_ACQUIRE) == MC_MAGIC;
     uint64_t n = segment->n_events_max;
     if (!is_complete || segment->abi_version != MC_ABI_VERSION || !segment->ring.is_kept || n == 0 || (n & (n - 1)) ||
@@ -573,7 +575,7 @@ static int put_chunk(mc_tracer *tracer, traced_rank *rank, uint32_t n)
     return 1;
 }
 
-/* Skip an empty place, left by a thread that ended between reserving the place and filling it. */
+/* Skip an empty place. A thread leaves such a place if it ends after reserving the place and before filling it. */
 static void pass_hole(traced_rank *rank)
 {
     rank->n_taken++;
@@ -586,7 +588,7 @@ static int take(mc_tracer *tracer, traced_rank *rank, uint64_t now, int is_last)
 {
     uint64_t n = __atomic_load_n(&rank->segment->ring.n_put, __ATOMIC_ACQUIRE) - rank->n_taken;
     int is_running = __atomic_load_n(&rank->segment->state, __ATOMIC_ACQUIRE) == MC_RANK_RUNNING;
-    if (n == 0 || n > rank->n_events_max) { /* nothing to take, or a damaged ring */
+    if (n == 0 || n > rank->n_events_max) { /* there is nothing to take, or the ring is damaged */
         rank->t_taken = now;
         return 0;
     }

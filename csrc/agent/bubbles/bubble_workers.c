@@ -10,7 +10,7 @@
 
 enum { STACK_BYTES = 64 * 1024 };
 
-/* A bubble counts only if it had its processor for at least this fraction of its time. */
+/* A bubble counts only if its thread had the processor for at least this fraction of the bubble's time. */
 static const double PRESSES_FRAC = 0.9;
 static const uint64_t LOOK_NS = 20000;
 
@@ -28,7 +28,7 @@ typedef struct worker {
     mc_bubble bubble;
     uint64_t i_turn;           /* last turn that the worker has seen */
     int memory;                /* 1: allocated; 0: not yet; -1: failed */
-    uint64_t i_done;           /* last turn that the worker has completed; stored after the fields below */
+    uint64_t i_done;           /* last turn that the worker has completed; the fields below are stored first */
     uint64_t t_began, last_ns; /* start of that turn; length of its counted time */
     mc_bubble_work work;
 } worker;
@@ -36,13 +36,14 @@ typedef struct worker {
 struct mc_bubble_workers {
     int n, n_wanted; /* number of workers started so far, and number wanted */
     int has_waker, stop;
-    /* Memory of the first worker, of each other worker, and of all workers that have allocated theirs. */
+    /* Memory that the first worker needs; memory that each other worker needs; memory allocated so far by all
+       workers. */
     uint64_t first_bytes, other_bytes, opened_bytes;
     worker rows[MC_N_BUBBLE_WORKERS];
-    pthread_mutex_t opening; /* one worker allocates at a time, so that the free memory that it reads is right */
+    pthread_mutex_t opening; /* held from reading the free memory to allocating: one worker at a time */
     pthread_mutex_t lock;
     pthread_cond_t turn_set, turn_due; /* the waker waits for turn_set, workers wait for turn_due */
-    turn turn, due;                    /* the last turn that was set, and the last whose t0 has come */
+    turn turn, due;                    /* the last turn that was set; the last turn whose t0 has come */
     pthread_t waker;
 };
 
@@ -59,8 +60,8 @@ static void press(worker *w, const turn *t)
     __atomic_store_n(&w->i_done, t->number, __ATOMIC_RELEASE);
 }
 
-/* The program has hardly begun and will need memory too, so workers leave it half of the memory that was free before
-   they took theirs. */
+/* The program has hardly begun and will need memory too, so the workers together take at most half of the memory that
+   was free at first. */
 static int leaves_half(const mc_bubble_workers *all)
 {
     uint64_t free_bytes = mc_bubble_free_bytes(),
@@ -68,8 +69,8 @@ static int leaves_half(const mc_bubble_workers *all)
     return !free_bytes || all_bytes <= (free_bytes + all->opened_bytes) / 2;
 }
 
-/* Allocate a worker's memory. This is never done in a shutter: it takes tens of milliseconds and itself puts pressure
-   on memory. */
+/* Allocate a worker's memory. Never do this in a shutter: it takes tens of milliseconds, and allocating also puts
+   pressure on memory. */
 static int open_bubble(worker *w)
 {
     mc_bubble_workers *all = w->all;
@@ -88,8 +89,8 @@ static void *be_bubble(void *data)
     mc_bubble_workers *all = w->all;
     const struct sched_param none = {0};
     pthread_setname_np(pthread_self(), "mpicoloc-bubble");
-    /* With SCHED_IDLE a bubble gets all the time of a processor whose ranks are paused, and hardly any of a busy
-       one. */
+    /* With SCHED_IDLE, a bubble gets all the time of a processor whose ranks are paused, but hardly any time of a busy
+       processor. */
     pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
     __atomic_store_n(&w->memory, open_bubble(w) ? 1 : -1, __ATOMIC_RELEASE);
     pthread_mutex_lock(&all->lock);
@@ -111,9 +112,10 @@ static void *be_bubble(void *data)
     return NULL;
 }
 
-/* Workers sleep until co-runners are paused. Workers that waited on a co-runner's processor delayed the co-runner's
-   agent by 1 to 5 ms and made two of five shutters late. The virtual run time of a SCHED_IDLE thread advances about 340
-   times as fast as that of other threads, so its wake-up moves the average of the run queue ahead (Linux 6.18). */
+/* Workers sleep until co-runners are paused, and then the waker wakes them. When workers waited on a co-runner's
+   processor instead, they delayed the co-runner's agent by 1 to 5 ms, and two of five shutters were late. The virtual
+   run time of a SCHED_IDLE thread advances about 340 times as fast as that of other threads, so its wake-up moves the
+   average of the run queue ahead (Linux 6.18). */
 static void *be_waker(void *data)
 {
     mc_bubble_workers *all = data;
@@ -169,7 +171,7 @@ void mc_bubble_workers_close(mc_bubble_workers *all)
 {
     if (!all)
         return;
-    pthread_mutex_lock(&all->lock); /* taken so that no worker is between its test of `stop` and its wait */
+    pthread_mutex_lock(&all->lock); /* take the lock, so that no worker is between its test of `stop` and its wait */
     mc_wake(&all->stop);
     pthread_cond_signal(&all->turn_set);
     pthread_cond_broadcast(&all->turn_due);
@@ -205,7 +207,7 @@ int mc_bubble_workers_pin(const mc_bubble_workers *all, int i, int cpu)
 
 uint64_t mc_bubble_workers_begin(mc_bubble_workers *all, mc_bubble_times times, mc_bubble_setting setting, int n)
 {
-    /* A worker that is preempted on a rank's processor while it holds the lock can hold it for a long time. */
+    /* Do not wait for the lock: a worker that is preempted on a rank's processor can hold it for a long time. */
     if (pthread_mutex_trylock(&all->lock) != 0)
         return 0;
     all->turn = (turn){all->turn.number + 1, times, setting, n};

@@ -15,7 +15,7 @@
 
 enum { MAX_LEVEL = MC_BUBBLE_LEVEL_MAX, THOUSANDTHS = 1000 };
 
-/* No neighbour slows the probe more than this: larger values from co-runners are discarded. */
+/* Largest possible slowdown of the probe by a neighbour. If a co-runner reports a larger value, it is discarded. */
 static const double SLOWDOWN_MAX = 1000.0;
 
 static const char NOT_YET[] = "no shutter had counts yet";
@@ -30,9 +30,9 @@ static const char NO_COORDINATORS[] =
 static const char LITTLE_MEMORY[] =
     "bubbles would take more than half of the memory that was free when the job began: request more (--mem)";
 
-/* Bubbles that co-runners are asked to run in a shutter of this job, and where. */
+/* Bubbles that co-runners are asked to run in a shutter of this job, and the processors for them. */
 typedef struct press_wanted {
-    int n, n_level;       /* bubbles wanted in the shutter; bubbles that make up a level */
+    int n, n_level;       /* number of bubbles wanted in the shutter; number of bubbles that make up a level */
     cpu_set_t own, cores; /* processors of this job; processors that bubbles can use */
 } press_wanted;
 
@@ -91,8 +91,8 @@ static cpu_set_t without(cpu_set_t a, cpu_set_t b)
 
 /* ---- choice of the co-runners that run bubbles ---- */
 
-/* Number of bubbles that a co-runner can run, at most the number wanted. All its processors must be allowed for
-   bubbles, because the co-runner does not know which ones are. */
+/* Number of bubbles that a co-runner can run, at most the number wanted. Bubbles must be allowed on all processors of
+   the co-runner, because it does not know on which processors they are allowed. */
 static int n_can_press(const mc_slot *other, const press_wanted *wanted, const cpu_set_t *taken)
 {
     cpu_set_t theirs = without(cpus_of_slot(other), wanted->own);
@@ -102,8 +102,9 @@ static int n_can_press(const mc_slot *other, const press_wanted *wanted, const c
     return (int)mc_min(mc_min(LOAD(other->offer.n), (uint64_t)CPU_COUNT(&theirs)), (uint64_t)wanted->n);
 }
 
-/* Ask co-runners that can run at least `at_least` bubbles each, beginning with live job `first`. Of two co-runners that
-   share a processor only one is asked, because their bubbles would disturb each other. */
+/* Ask co-runners to run bubbles, beginning with live job `first`. Only co-runners that can run at least `at_least`
+   bubbles are asked. Of two co-runners that share a processor, only one is asked, because their bubbles would disturb
+   each other. */
 static int share_out_from(mc_press_request *request, const mc_board_view *view, const press_wanted *wanted, int first,
                           int at_least)
 {
@@ -120,16 +121,16 @@ static int share_out_from(mc_press_request *request, const mc_board_view *view, 
     return request->n_bubbles == (uint64_t)wanted->n;
 }
 
-/* Ask one co-runner that can run all bubbles or, if there is none, several together. `random` in [0, 1) varies the
-   choice, because a co-runner may offer bubbles but never manage to run them. If all together cannot run the bubbles,
-   asks none and returns 0. */
+/* Ask one co-runner that can run all bubbles or, if there is none, several together. A random number `random` in [0, 1)
+   varies the choice, because a co-runner may offer bubbles but never manage to run them. If all co-runners together
+   cannot run the bubbles, this function asks none of them and returns 0. */
 static int share_out(mc_press_request *request, const mc_board_view *view, const press_wanted *wanted, double random)
 {
     const mc_press_request nobody = {.level_thousandths = request->level_thousandths};
     int first = (int)(random * view->n_live);
     *request = nobody;
     if (share_out_from(request, view, wanted, first,
-                       wanted->n)) /* one is preferred: of several, any that fails spoils the bubble */
+                       wanted->n)) /* prefer one: if any of several fails, the bubble is spoilt */
         return 1;
     *request = nobody;
     if (share_out_from(request, view, wanted, first, 1))
@@ -153,7 +154,7 @@ struct mc_bubbling {
     double frac;
     uint64_t random;
     int n_workers;
-    char *why; /* MC_TEXT_LEN bytes of the node file: why there are no bubbles */
+    char *why; /* reason for having no bubbles: MC_TEXT_LEN bytes of the node file */
     mc_bubble_workers *workers;
     drawn next, told;
     uint64_t i_served; /* number of the turn in which the workers run bubbles for another job */
@@ -187,7 +188,7 @@ static int read_levels(mc_bubble_levels *levels, char *why)
     return 0;
 }
 
-/* Largest working set that one of n bubbles needs at any level. */
+/* Largest working set that one of n bubbles needs, over all levels. */
 static uint64_t largest_share_bytes(const mc_bubble_levels *levels, int n)
 {
     uint64_t n_bytes = 0;
@@ -261,7 +262,7 @@ static int is_ready(mc_bubbling *all)
     return ready > 0;
 }
 
-/* Times of the bubbles in a shutter. The division is the one that own_shutter.c uses for a shutter on one node. */
+/* Times of the bubbles in a shutter. The shutter is divided as own_shutter.c divides a shutter on one node. */
 static mc_bubble_times times_of(const mc_reservation *shutter)
 {
     uint64_t duration_ns = shutter->t1 - shutter->t0, settle_ns = mc_settle_ns(duration_ns);
@@ -273,13 +274,13 @@ static mc_bubble_times times_of(const mc_reservation *shutter)
     };
 }
 
-/* A level takes all workers, the probe takes only one. */
+/* Number of workers that run: all for a level, one for the probe. */
 static int n_bubbles_of(const mc_bubbling *all, double level)
 {
     return level > 0.0 ? all->n_workers : 1;
 }
 
-/* Start the first n workers, each with its share of the level; level 0: the probe. */
+/* Start the first n workers, each with its share of the level. With level 0, start the probe. */
 static uint64_t start_bubbles(mc_bubbling *all, double level, int n, const mc_bubble_times *times)
 {
     mc_bubble_setting setting = all->levels.probe;
@@ -288,8 +289,7 @@ static uint64_t start_bubbles(mc_bubbling *all, double level, int n, const mc_bu
     return mc_bubble_workers_begin(all->workers, *times, setting, n);
 }
 
-/* Pin workers to `cpus`, except the first n, which are pinned already. Returns the number of workers pinned, n
-   included. */
+/* Pin workers to `cpus`. The first n workers are pinned already. Returns the number of workers pinned, n included. */
 static int pin_to(const mc_bubbling *all, cpu_set_t cpus, int n)
 {
     for (int cpu = 0; cpu < CPU_SETSIZE && n < all->n_workers; cpu++)
@@ -341,7 +341,7 @@ static uint64_t thousandths_of(double level)
     return level > 0.0 ? mc_max(thousandths, 1) : 0; /* 0 is the probe */
 }
 
-/* Ask co-runners to run the bubble that was drawn. Returns 0 if they cannot run all of it. */
+/* Ask co-runners to run the drawn level or probe. Returns 0 if they cannot run all bubbles of the level. */
 static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own)
 {
     double level = all->next.level;
@@ -352,9 +352,9 @@ static int ask_others(mc_bubbling *all, const mc_board_view *view, cpu_set_t own
     return share_out(&all->next.request, view, &wanted, draw(all));
 }
 
-/* Pin all workers, because fewer would cause less pressure than the level stands for, or else ask co-runners.
-   Processors of paused co-runners come first, because programs without mpicoloc may run on processors that no job
-   claims. */
+/* Pin all workers, or else ask co-runners to run the bubbles. Fewer workers would cause less pressure than the level
+   stands for. Processors of paused co-runners come first, because programs without mpicoloc may run on processors that
+   no job claims. */
 static int find_processors(mc_bubbling *all, const mc_board_view *view)
 {
     cpu_set_t own = cpus_of_slot(view->slot), others;
@@ -366,7 +366,7 @@ static int find_processors(mc_bubbling *all, const mc_board_view *view)
     int n = pin_to(all, both(may, others), 0);
     if (pin_to(all, without(may, others), n) == all->n_workers || ask_others(all, view, own))
         return 1;
-    if (!all->told.t0) /* otherwise bubbles have run before, and a co-runner that ran them has left */
+    if (!all->told.t0) /* if t0 is set, bubbles have run before, and a co-runner that ran them has left */
         explain(all->why, CPU_COUNT(&may) < all->n_workers ? NO_PROCESSORS : CONFINED, "");
     return 0;
 }
@@ -418,7 +418,7 @@ int mc_bubbling_was_told(const mc_bubbling *all, uint64_t t0)
     return all && all->told.t0 == t0;
 }
 
-/* Any job can write acknowledgements to the board, so those with impossible values are rejected. */
+/* Any job can write acknowledgements to the board, so reject acknowledgements with impossible values. */
 static int have_others_pressed(const mc_ack *acks, int n_acks, const mc_bubble_times *times, mc_bubble_work *work)
 {
     for (int i = 0; i < n_acks; i++)
@@ -462,7 +462,8 @@ mc_press_offer mc_bubbling_offer(mc_bubbling *all, const mc_job_ranks *ranks)
     return (mc_press_offer){mc_min((uint64_t)CPU_COUNT(&cpus), n_all), n_all};
 }
 
-/* Processors that the other job can use too are left out: bubbles there would take its processor time. */
+/* Leave out processors that the other job can use too, because bubbles there would take processor time from that
+   job. */
 int mc_bubbling_serve(mc_bubbling *all, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks)
 {

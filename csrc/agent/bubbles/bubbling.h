@@ -1,7 +1,7 @@
 /* Bubbles in shutters: threads of the agent's process put pressure on memory while co-runners are paused. In some
-   shutters the probe runs instead, and its pace tells how much pressure the job itself causes. Where the kernel
-   confines a job to its own processors, a paused co-runner runs the bubbles for the job, on the processors of the
-   co-runner's ranks. */
+   shutters the probe runs instead, and its pace shows how much pressure the job itself causes. If the kernel confines a
+   job to its own processors, a paused co-runner runs the bubbles for the job, on the processors of the co-runner's
+   ranks. */
 #ifndef MPICOLOC_BUBBLING_H
 #define MPICOLOC_BUBBLING_H
 
@@ -24,20 +24,20 @@ void mc_bubbling_lacks_coordinators(mc_bubbling *bubbling, int lacks);
 /* Draw whether a bubble or the probe runs in the next shutter, on processors that ranks of this job cannot use.
    Returns 0 if none was drawn or none can run. */
 int mc_bubbling_draw(mc_bubbling *bubbling, const mc_board_view *view);
-/* Draw a level or the probe for a shutter on all nodes of the job, encoded as in mc_common; 0: nothing can run yet.
-   Sets *is_wanted if it is to run even in a shutter with co-runners. */
+/* Draw a level or the probe for a shutter on all nodes of the job. Returns the drawn bubble, encoded as in mc_common,
+   or 0 if nothing can run yet. Sets *is_wanted if the bubble is to run even in a shutter with co-runners. */
 uint64_t mc_bubbling_draw_for_all(mc_bubbling *bubbling, uint64_t *is_wanted);
 /* Prepare the bubble or probe that was drawn for all nodes. Returns 0 if it cannot run here. */
 int mc_bubbling_take(mc_bubbling *bubbling, const mc_board_view *view, uint64_t bubble);
-/* The request to co-runners for the bubble that was drawn; empty if this process runs it. */
+/* The request to co-runners for the drawn bubble. The request is empty if this process runs the bubble. */
 mc_press_request mc_bubbling_request(const mc_bubbling *bubbling);
 /* Run the bubble or probe that was drawn in this shutter. */
 void mc_bubbling_begin(mc_bubbling *bubbling, const mc_reservation *shutter);
 /* Whether a bubble or the probe was started for the shutter that began at t0. */
 int mc_bubbling_was_told(const mc_bubbling *bubbling, uint64_t t0);
-/* The bubble's level, or the probe's slowdown beside the job; both 0 unless it began in time and had its processors to
-   itself. acks: the acknowledgements of all co-runners that were asked to run bubbles; n_acks 0: one of them has not
-   acknowledged. */
+/* Get the level of the bubble, or the slowdown of the probe beside the job. Both are 0 if the bubble or probe began
+   late or did not have its processors to itself. acks: the acknowledgements of all co-runners that were asked to run
+   bubbles. If one of them has not acknowledged, n_acks is 0. */
 void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_acks, double *level,
                         double *probe_slowdown);
 
@@ -45,7 +45,7 @@ void mc_bubbling_result(const mc_bubbling *bubbling, const mc_ack *acks, int n_a
 
 /* Number of bubbles that this job can run for others on the processors of its ranks. */
 mc_press_offer mc_bubbling_offer(mc_bubbling *bubbling, const mc_job_ranks *ranks);
-/* Run bubbles in the shutter of job i_live if that job requests it. Call this only after the ranks were told to
+/* Run bubbles in the shutter of job i_live if that job requests it. Call this only after the ranks have been told to
    pause. Returns 1 if bubbles run. */
 int mc_bubbling_serve(mc_bubbling *bubbling, const mc_reservation *shutter, const mc_board_view *view, int i_live,
                       const mc_job_ranks *ranks);

@@ -96,7 +96,8 @@ const mc_range *mc_maps_passed_over(const mc_maps *maps, uint64_t address)
     return NULL;
 }
 
-/* 1: the mappings are of one file, have the same distance from its offsets, and touch or overlap. */
+/* 1: the two mappings are of the same file, have the same difference between addresses and file offsets, and touch or
+   overlap. */
 static int continues(const mc_map *a, const mc_map *b)
 {
     return a->i_path == b->i_path && a->start - a->offset == b->start - b->offset && a->start <= b->end &&
@@ -114,7 +115,7 @@ mc_map mc_maps_piece(const mc_maps *maps, uint64_t address)
         piece.offset = row->start < piece.start ? row->offset : piece.offset;
         piece.start = row->start < piece.start ? row->start : piece.start;
         piece.end = row->end > piece.end ? row->end : piece.end;
-        i = -1; /* other mappings may touch the longer piece */
+        i = -1; /* start again, because other mappings may touch the piece, which is longer than before */
     }
     return piece;
 }

@@ -1,4 +1,4 @@
-/* Executable mappings of a process: those with code that may show its progress. */
+/* Executable mappings of a process whose code may show the progress of the process. */
 #ifndef MPICOLOC_MAPS_H
 #define MPICOLOC_MAPS_H
 
@@ -11,7 +11,7 @@ typedef struct mc_map {
     int i_path;
 } mc_map;
 
-/* Code that is left out, because a thread in it may only be waiting. */
+/* Code that is left out, because a thread that runs it may only be waiting. */
 typedef struct mc_range {
     uint64_t start, end;
     int is_libc;
@@ -31,8 +31,8 @@ int mc_maps_read(mc_maps *maps, int pid);
 /* The mapping that holds this address; NULL: none. */
 const mc_map *mc_maps_find(const mc_maps *maps, uint64_t address);
 
-/* The contiguous piece of a file around this address, joined from one or several mappings. One of the mappings must
-   hold the address. */
+/* The contiguous piece of a file around this address. It consists of one mapping or of several that are joined. There
+   must be a mapping that holds the address. */
 mc_map mc_maps_piece(const mc_maps *maps, uint64_t address);
 
 /* The left-out library that holds this address; NULL: none. */

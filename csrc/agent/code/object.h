@@ -10,7 +10,7 @@ typedef struct mc_object {
     int fd;
 } mc_object;
 
-/* MC_OK, or MC_E_GONE: there is no such file, or its format is not supported. */
+/* Returns MC_OK, or MC_E_GONE if there is no such file or its format is not supported. */
 int mc_object_open(mc_object *object, const char *path);
 void mc_object_close(mc_object *object);
 

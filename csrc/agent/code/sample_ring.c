@@ -99,7 +99,8 @@ uint64_t mc_sample_ring_each(const mc_sample_ring *ring, void (*found)(void *dat
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     if (!ring->map)
         return 0;
-    /* Records are never consumed, so the kernel stops writing at the ring's end and no record wraps around. */
+    /* Records are never consumed, so the kernel stops writing at the ring's end, and no record continues at its
+       start. */
     const struct perf_event_mmap_page *head = (const void *)ring->map;
     uint64_t n_written = __atomic_load_n(&head->data_head, __ATOMIC_ACQUIRE), at = 0;
     n_written = n_written < ring->n_bytes - page ? n_written : ring->n_bytes - page;

@@ -21,7 +21,7 @@ static int make_room(mc_snapshot *snapshot, size_t n_more)
     return 1;
 }
 
-/* Free the row of a thread that has ended: its memory is gone, or belongs to another thread. */
+/* Free the row of a thread that has ended. The thread's memory no longer exists, or belongs to another thread. */
 static void free_row(mc_counted_thread *row)
 {
     __atomic_store_n(&row->tid, 0, __ATOMIC_RELAXED);

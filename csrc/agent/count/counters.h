@@ -17,7 +17,7 @@ typedef struct mc_snapshot {
     uint64_t t; /* when it was taken */
 } mc_snapshot;
 
-/* MC_OK; MC_E_GONE, with errno set: a rank's memory cannot be read; MC_E_FULL: out of memory. */
+/* Returns MC_OK; MC_E_GONE, with errno set, if a rank's memory cannot be read; MC_E_FULL if there is no memory left. */
 int mc_snapshot_take(mc_snapshot *snapshot, const mc_job_ranks *ranks);
 /* Passes of each place between two snapshots, summed over the threads that are in both; returns the sum over all
    places. */

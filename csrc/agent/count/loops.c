@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-/* If a loop is entered again between two samples, its register steps back or shows too few passes. Too few passes make
-   the rates of the two sampling periods differ. These are the limits of the fraction of steps back and of the ratio of
-   the rates. */
+/* If a loop is entered again between two samples, its register steps back or shows too few passes. If passes are
+   missing, the two sampling periods yield different rates. BACK_MAX limits the fraction of steps back, and
+   DIFFERENCE_MAX the ratio of the two rates. */
 static const double BACK_MAX = 0.15, DIFFERENCE_MAX = 1.2;
 
 enum { N_PAIRS_MIN = 6 };

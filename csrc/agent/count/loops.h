@@ -1,5 +1,5 @@
-/* Passes of loops, from samples of an induction register: between two samples in one loop, a thread makes (difference
-   of the register / step) passes. */
+/* Passes of loops, computed from samples of an induction register. Between two samples in the same loop, a thread makes
+   as many passes as the register's difference contains steps. */
 #ifndef MPICOLOC_LOOPS_H
 #define MPICOLOC_LOOPS_H
 
@@ -8,7 +8,7 @@
 
 enum { MC_N_LOOPS = 8 };
 
-/* Unit of a loop that was given up because its samples failed several times to tell its passes. */
+/* Unit of a loop that was given up, because several times its passes could not be computed from its samples. */
 #define MC_TELLS_NOTHING UINT64_MAX
 
 /* Samples of one loop, in each window. */
@@ -23,7 +23,7 @@ typedef struct mc_loop_windows {
 typedef struct mc_loops {
     mc_loop_windows rows[MC_N_LOOPS];
     const mc_place_set *set;
-    int i_first, n; /* the n places of the set from i_first on are loops */
+    int i_first, n; /* the loops of the set are its n places from i_first on */
     struct {
         int i_row, i_window;
         uint64_t value, ran_ns;
@@ -38,20 +38,22 @@ typedef struct mc_sample_place {
     double stands_for_ns;
 } mc_sample_place;
 
-/* Index of a register among the sampled ones, which lack the stack pointer. `reg` is its number in mc_effects. */
+/* Index of a register among the sampled registers. The stack pointer is not sampled. `reg` is its number in
+   mc_effects. */
 static inline int mc_sampled_register(int reg)
 {
     return reg < 8 ? reg : reg - 1;
 }
 
-/* Number of the set's places that are counted by jumps. They come before its loops. */
+/* Number of the set's places that are counted by jumps. These places come before the set's loops. */
 uint64_t mc_loops_first(const mc_place_set *set);
 
-/* 1: this place is a loop, and the instruction lies in it. */
+/* 1: this place is a loop that contains the instruction. */
 int mc_loop_holds(const mc_place *place, uint64_t offset, uint64_t i_path);
 
 void mc_loops_begin(mc_loops *loops, const mc_place_set *set);
-/* Do not pair the next sample with the last one: it is of another thread, or the thread has left the loop. */
+/* Do not pair the next sample with the last sample: the next one is of another thread, or the thread has left the loop
+   in between. */
 void mc_loops_cut(mc_loops *loops);
 
 /* Add the thread's next sample. */
@@ -59,7 +61,7 @@ void mc_loops_add(mc_loops *loops, const mc_thread_sample *sample, const mc_samp
 
 /* Passes of loop i_row in a window; below 0: not known. */
 double mc_loops_passes(const mc_loops *loops, int i_row, int i_window);
-/* 1: the loop has enough samples, but they do not tell its passes. */
+/* 1: the loop has enough samples, but its passes cannot be computed from them. */
 int mc_loops_fail(const mc_loops *loops, int i_row);
 
 #endif

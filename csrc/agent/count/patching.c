@@ -62,8 +62,8 @@ static void wait_for(const mc_rank *rank, uint64_t t_limit, int *wake)
         mc_nap_until(mc_now_ns() + POLL_NS, wake);
 }
 
-/* Withdraw the request if no thread has begun to serve it; otherwise give that thread some more time. 1: the change was
-   made. */
+/* Withdraw the request if no thread has begun to serve it. If a thread has begun, give that thread some more time.
+   Returns 1 if the change was made. */
 static int conclude(mc_rank *rank, uint32_t request, int *wake)
 {
     mc_counting *counting = &rank->segment->counting;
@@ -75,13 +75,13 @@ static int conclude(mc_rank *rank, uint32_t request, int *wake)
     return get_request(counting) == MC_PATCH_DONE;
 }
 
-/* Time for which the rank was stopped. It ended when the rank's code was changed; since then, the agent has waited for
-   other ranks. */
+/* Time for which the rank was stopped. This time ended when the rank's code was changed, even if the agent then waited
+   for other ranks. */
 static uint64_t stood_ns(const mc_segment *segment, uint64_t now)
 {
     uint64_t first = __atomic_load_n(&segment->gate.t_first_enter, __ATOMIC_RELAXED);
     uint64_t last = __atomic_load_n(&segment->counting.t_changed, __ATOMIC_RELAXED);
-    if (last < first) /* its code was not changed */
+    if (last < first) /* the rank's code was not changed */
         last = now;
     return first && first < last ? last - first : 0;
 }
@@ -99,8 +99,8 @@ static int is_wanted(const mc_rank *rank, uint32_t request)
            (request == MC_PATCH_INSTALL || !mc_patching_is_clean(rank)) && mc_patching_may(rank);
 }
 
-/* Do the slow checks of all ranks first, so that the ranks stop at the same time. As they wait for each other, this
-   costs the job least. */
+/* Do the slow checks of all ranks first, so that the ranks stop at the same time. Ranks wait for each other, so the job
+   loses least if all of them stop together. */
 static int ask_all(mc_job_ranks *ranks, uint32_t request)
 {
     int n_asked = 0;

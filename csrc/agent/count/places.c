@@ -10,33 +10,33 @@
 #include <string.h>
 
 enum {
-    BEHIND_BYTES = 512,        /* bytes read after a sampled instruction */
-    N_LOOKED_AT = 256,         /* most frequent spots, which are examined: the others have few samples */
-    N_PER_SPOT = 8,            /* places proposed after a sampled instruction */
-    N_HEADS = 3,               /* loops around a sample for which places are proposed too */
-    N_PER_HEAD = 2,            /* places proposed from the start of such a loop */
-    N_PER_BLOCK = 8,           /* most candidates in a block, to leave room for colder code */
-    PRESENT_SAMPLES = 1000000, /* given to places of the present set, so that they are tried first */
+    BEHIND_BYTES = 512, /* bytes read after a sampled instruction */
+    N_LOOKED_AT = 256,  /* number of spots that are examined, the most frequent first; the others have few samples */
+    N_PER_SPOT = 8,     /* places proposed after a sampled instruction */
+    N_HEADS = 3,        /* number of loops around a sample for which places are proposed too */
+    N_PER_HEAD = 2,     /* places proposed from the start of such a loop */
+    N_PER_BLOCK = 8,    /* largest number of candidates in a block, to leave room for less frequent code */
+    PRESENT_SAMPLES = 1000000, /* number of samples given to places of the present set, so that they are tried first */
     N_KEPT = 40,   /* places kept from the present set: sets that share half of their places give comparable counts */
     N_SPREAD = 56, /* places chosen to be near most of the sampled code */
     NEAR_BYTES = 2048, /* size of a loop with inlined calls */
     BLOCK_BYTES = 512,
-    N_SURELY_ALIKE = 1000, /* with at least this many passes, equal numbers are no coincidence */
+    N_SURELY_ALIKE = 1000, /* from this many passes on, equal numbers are no coincidence */
     LINE_BYTES = 64,
 };
 
-/* Rates are passes per second of a thread. A window of 12 ms has 240 passes at RATE_GOOD. At RATE_MIN it has 6, so one
-   pass more or less changes the count by a sixth. Costs are fractions of the thread's time. */
+/* Rates are passes per second of a thread. A window of 12 ms has 240 passes at RATE_GOOD, but only 6 passes at
+   RATE_MIN, where one pass more or less changes the count by a sixth. Costs are fractions of the thread's time. */
 static const double RATE_MIN = 500.0, RATE_GOOD = 20000.0, CHEAP_COST = 0.006, COST_OF_ONE_MAX = 0.045, COST_MAX = 0.08;
-/* Cost limits of a set in use. They are higher because rates differ between windows, and a set without its most
-   expensive places may miss the program's hottest loop. */
+/* Cost limits of a set in use. These limits are higher than those of a new set, because rates differ between windows,
+   and a set that loses its most expensive places may miss the program's hottest loop. */
 static const double COST_OF_ONE_KEPT = 0.09, COST_KEPT = 0.16;
 static const double ALIKE_FRAC = 0.002;
 /* Least fraction of the samples for which an instruction's loop is decoded. */
 static const double LOOP_FRAC = 0.01;
 
 /* 1: the file has code in Go or Ada. The runtimes of these languages look up the instruction of a fault or of a stopped
-   thread, and would not find one in a stub. Ada's runtime may be linked into the program. */
+   thread, but they have no entry for instructions in a stub. Ada's runtime may be linked into the program. */
 static int is_of_language(const mc_object *object)
 {
     static const char *const sections[] = {".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid", ".go.buildinfo"};
@@ -49,8 +49,8 @@ static int is_of_language(const mc_object *object)
 }
 
 /* 1: code of this file must not be replaced. The kernel restarts a restartable sequence only if the thread is inside
-   its bounds, and a stub is outside them. The SIGSEGV handler of a virtual machine looks up the instruction that
-   faulted. */
+   the bounds of the sequence, and a stub is outside these bounds. The SIGSEGV handler of a virtual machine looks up the
+   instruction that faulted. */
 static int is_exempt(const mc_object *object, const char *path)
 {
     static const char *const names[] = {"/libjvm.", "/libjulia", "/libcoreclr."};
@@ -114,8 +114,8 @@ static int by_samples(const void *a, const void *b)
     return (n_a < n_b) - (n_a > n_b);
 }
 
-/* Code around a sample. File offsets serve as addresses: both have the same position within a page, and so within a
-   word. */
+/* Code around a sample. File offsets serve as addresses, because an offset and its address have the same position
+   within a page, and so within a word. */
 typedef struct surroundings {
     uint8_t code[MC_LOOP_BYTES + MC_WORD_BYTES + BEHIND_BYTES];
     size_t n;
@@ -148,8 +148,9 @@ static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_file
     }
 }
 
-/* Propose places in the loops around a sample, from the start of each loop, which is before the sample. The innermost
-   loop may have no place or be passed too often; the loop around it is cheaper and tells as much. */
+/* Propose places in the loops around a sample. The search begins at the start of each loop, which is before the sample.
+   The innermost loop may have no place, or may be passed too often; the loop around it is cheaper to count and shows
+   the pace as well. */
 static void propose_heads(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                           const mc_spot *spot)
 {
@@ -250,8 +251,8 @@ static int is_near(const mc_place_set *set, const mc_place *place, uint64_t byte
     return 0;
 }
 
-/* Add places whose cost is above `above` and at most `most`, up to a total cost of `left`; returns the cost that is
-   left. */
+/* Add places whose cost is above `above` and at most `most`, until their costs add up to `left`. Returns the part of
+   `left` that remains. */
 static double add_cheaper(const mc_places *places, double pass_ns, double above, double most, double left,
                           mc_place_set *set)
 {
@@ -266,8 +267,8 @@ static double add_cheaper(const mc_places *places, double pass_ns, double above,
     return left;
 }
 
-/* Add places that are near samples but were hardly ever passed in the trials: they may belong to another phase of the
-   program. */
+/* Add places that are near samples but were hardly ever passed in the trials: such places may belong to another phase
+   of the program. */
 static void add_unseen(const mc_places *places, mc_place_set *set)
 {
     for (int i = 0; i < places->n && set->n < MC_N_PLACES; i++) {
@@ -277,13 +278,14 @@ static void add_unseen(const mc_places *places, mc_place_set *set)
     }
 }
 
-/* 2: passed often in its trials, 1: rarely, 0: hardly ever. */
+/* How often the place was passed in its trials. 2: often; 1: rarely; 0: hardly ever. */
 static int frequency(const mc_candidate_place *row)
 {
     return (rate(row) >= RATE_MIN) + (rate(row) >= RATE_GOOD);
 }
 
-/* Of two places that are passed often, the cheaper one is better; otherwise, the one passed more often. */
+/* Of two places that are both passed often, the cheaper place is better. Of two other places, the place that is passed
+   more often is better. */
 static int is_better(const mc_candidate_place *row, const mc_candidate_place *best)
 {
     if (!best || frequency(row) != frequency(best))
@@ -321,7 +323,8 @@ static double add_spread(const mc_places *places, const mc_spots *spots, double 
     return left;
 }
 
-/* Take over the places of the present set that the program still passes; returns the cost that is left. */
+/* Take over the places of the present set that the program still passes. Returns the cost that remains for other
+   places. */
 static double keep(const mc_places *places, const mc_place_set *present, double pass_ns, mc_place_set *set)
 {
     double left = COST_MAX;
@@ -337,8 +340,8 @@ static double keep(const mc_places *places, const mc_place_set *present, double 
     return left;
 }
 
-/* Cheap places in outer loops tell as much as expensive ones in the innermost loop, but some loops have only
-   expensive ones. */
+/* Cheap places in outer loops show the pace as well as expensive places in the innermost loop, but some loops have only
+   expensive places. */
 void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_place_set *present, double pass_ns,
                       mc_place_set *set)
 {
@@ -447,8 +450,8 @@ static int dearest(const mc_place_set *set, const double costs[])
     return i_most;
 }
 
-/* Reduce the set to the cost limit of a new set. If it only met the higher limit of a set in use, the next shutter
-   could exceed that limit again. */
+/* Reduce the set until its cost is within the limit of a new set. If the reduced set only met the higher limit of a set
+   in use, it could exceed that limit again in the next shutter. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest)
 {
     double left[MC_N_PLACES] = {0.0}, sum = 0.0;

@@ -1,4 +1,4 @@
-/* Choice of the places to count. They are where threads spend most of their time, and are passed often enough to show
+/* Choice of the places to count. Threads spend most of their time near these places, and pass them often enough to show
    the pace, but not so often that counting slows the program down. */
 #ifndef MPICOLOC_PLACES_H
 #define MPICOLOC_PLACES_H
@@ -12,7 +12,7 @@ enum { MC_N_CANDIDATE_PLACES = 256 };
 typedef struct mc_candidate_place {
     mc_place place;
     uint64_t n_samples;        /* samples taken shortly before the place */
-    double n_passes, thread_s; /* in trials; 0 s: not tried yet */
+    double n_passes, thread_s; /* passes and thread time in trials; 0 s: not tried yet */
     int is_refused;
 } mc_candidate_place;
 
@@ -30,9 +30,10 @@ typedef struct mc_places {
     mc_candidate_place rows[MC_N_CANDIDATE_PLACES]; /* most samples first */
 } mc_places;
 
-/* Remove the samples of loops that only wait: their passes are not progress. */
+/* Remove the samples of loops that only wait, because passes of such loops are not progress. */
 void mc_places_drop_waiting(mc_spots *spots, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts);
-/* Propose places that can be replaced by jumps: those of the present set (NULL: none), and those near samples. */
+/* Propose places that can be replaced by jumps: the places of the present set (NULL: there is none), and places near
+   samples. */
 void mc_places_find(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                     const mc_spots *spots, const mc_place_set *present);
 /* Fill `set` with the next places to try; returns their number. */
@@ -47,14 +48,14 @@ void mc_places_choose(const mc_places *places, const mc_spots *spots, const mc_p
 /* If a set exceeds the cost limits, write the places that can stay to `rest` and return 1. costs: the cost of each
    place as a fraction of a thread's time. */
 int mc_places_thin(const mc_place_set *set, const double costs[MC_N_PLACES], mc_place_set *rest);
-/* Number of passes that one count of this loop stands for in any set; 0: not set yet. */
+/* Number of passes for which one count of this loop stands in every set; 0: not set yet. */
 uint64_t mc_places_known_unit(const mc_counts *counts, const mc_place *loop);
-/* 1: this instruction is near a place of the set that a jump counts. */
+/* 1: this instruction is near a place of the set that is counted by a jump. */
 int mc_places_are_near_jump(const mc_place_set *set, const mc_place *place);
 /* Add loops in which threads were sampled, unless a jump counts nearby. */
 void mc_places_add_loops(mc_place_set *set, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                          const mc_spots *spots);
-/* 1: this instruction is near a place of the set, so threads that execute it pass the place. */
+/* 1: this instruction is near a place of the set, so a thread that executes the instruction also passes the place. */
 int mc_places_are_near(const mc_place_set *set, const mc_place *place);
 /* 1: the innermost loop around this instruction only waits. */
 int mc_places_polls(mc_decoder *decoder, mc_program_files *files, const mc_counts *counts, int i_path, uint64_t offset);

@@ -48,7 +48,7 @@ void mc_spots_free(mc_spots *spots)
     free(spots);
 }
 
-/* Returns 0, or the kernel's error. */
+/* Returns 0 or the error number of the kernel. */
 static int begin_thread(mc_spots *spots, const mc_maps *maps, const mc_rank *rank, int tid, uint64_t every_ns,
                         int has_registers)
 {

@@ -25,7 +25,7 @@ typedef struct mc_sampler {
 typedef struct mc_spots {
     int n_samplers;
     mc_sampler *samplers; /* MC_N_SAMPLERS */
-    uint64_t n_samples;   /* all samples, even those in left-out libraries */
+    uint64_t n_samples;   /* number of all samples, including samples in left-out libraries */
     int n;
     mc_spot rows[MC_N_SPOTS]; /* the most frequent first */
 } mc_spots;
@@ -34,8 +34,8 @@ mc_spots *mc_spots_new(void); /* NULL: no memory */
 void mc_spots_free(mc_spots *spots);
 
 /* Sample some running threads from now on, beginning with rank i_first, at intervals of every_ns of their processor
-   time, with registers if has_registers. MC_E_GONE: no thread runs at the moment. MC_E_PERF: the kernel refuses, with
-   errno set. */
+   time, with registers if has_registers. Returns MC_E_GONE if no thread runs at the moment, and MC_E_PERF, with errno
+   set, if the kernel refuses. */
 int mc_spots_begin(mc_spots *spots, const mc_job_ranks *ranks, int i_first, uint64_t every_ns, int has_registers);
 uint64_t mc_spots_n_taken(const mc_spots *spots);
 /* Add `more` to the row of its instruction, or to a new row if there is room. */

@@ -16,7 +16,7 @@
 enum { AROUND_BYTES = MC_LOOP_BYTES, N_SLOTS = MC_STUB_PAGE_BYTES / MC_STUB_BYTES, N_GAPS = 512 };
 
 typedef struct gap {
-    uint64_t low, high; /* unused from low on, up to high */
+    uint64_t low, high; /* the addresses from low up to high are unused */
 } gap;
 
 /* Unused addresses of a process, for stubs near its code. */
@@ -35,7 +35,8 @@ typedef struct stubs {
 } stubs;
 
 /* The heap grows upwards and the stack downwards, and the kernel maps new memory just below the lowest mapping. Stubs
-   therefore keep away from the edges of a gap, and leave room for what the program maps before they are written. */
+   therefore keep away from the edges of a gap, so that the program has room for what it maps before the stubs are
+   written. */
 static const uint64_t EDGE_BYTES = 1u << 20, ROOM_BYTES = MC_REACH_BYTES / 16, HEAP_BYTES = (uint64_t)1 << 32,
                       LOWEST = 1u << 20, HIGHEST = ((uint64_t)1 << 48) - (1u << 20), PROGRAMS_END = (uint64_t)1 << 46;
 
@@ -99,7 +100,7 @@ static uint64_t take_gap(free_memory *gaps, uint64_t address)
     }
     if (i_best < 0)
         return 0;
-    /* Keep only the part of the gap behind the page, as seen from the address: it serves as well as the other part. */
+    /* Keep only the part of the gap beyond the page, as seen from the address. Either part would do. */
     gap *found = &gaps->rows[i_best];
     if (best > address)
         found->low = best + (uint64_t)MC_STUB_PAGE_BYTES;
@@ -124,7 +125,7 @@ static uint64_t new_stub(stubs *all, uint64_t address)
 }
 
 /* 1: within AROUND_BYTES of the place, the code in the rank's memory is the same as in the file. Breakpoints, other
-   tools or relocations may have changed it. */
+   tools or relocations may have changed the code in memory. */
 static int is_as_in_file(const stubs *all, const mc_object *object, uint64_t address)
 {
     uint8_t code[2 * AROUND_BYTES], memory[2 * AROUND_BYTES];
@@ -162,7 +163,7 @@ static int make_one(stubs *all, const mc_place *place, mc_decoder *decoder, cons
     return 1;
 }
 
-/* Place i of the set is counted in counter i of each thread. */
+/* Make all stubs. Each thread counts place i of the set in its counter i. */
 static void make_all(stubs *all, const mc_place_set *set, mc_decoder *decoder, mc_program_files *files,
                      const mc_counts *counts, int is_refused[])
 {
@@ -249,7 +250,7 @@ int mc_stubs_make(mc_place_set *set, mc_decoder *decoder, mc_program_files *file
 {
     stubs *all = calloc(1, sizeof *all);
     int status = all ? MC_OK : MC_E_GONE, has_refused = 1;
-    /* Places that follow a refused place move to other counters, so all stubs are made again. */
+    /* If a place is refused, the places after it move to other counters, so all stubs are made again. */
     while (status == MC_OK && has_refused)
         status = make_round(all, set, decoder, files, counts, ranks, &has_refused);
     free(all);

@@ -11,11 +11,11 @@
 enum {
     N_WORTH_DECODING = 3, /* an instruction's loop is decoded if it has at least this many samples */
     N_DECODED = 32,       /* most loops that are decoded after a shutter */
-    N_FAILED_MAX = 4,     /* a loop is given up after this many shutters whose samples do not tell its passes */
+    N_FAILED_MAX = 4,     /* a loop is given up after this many shutters in which its passes cannot be computed */
 };
 
-/* A sample costs the thread about 12 us, the time of a timer interrupt in a virtual machine. Loops are sampled with two
-   periods, in alternating windows. */
+/* A sample costs the thread about 12 us, which is the time that a timer interrupt takes in a virtual machine. Loops are
+   sampled with two periods, in alternating windows. */
 static const uint64_t EVERY_NS[2] = {500000, 370000}, SAMPLE_COST_NS = 12000, UNIT_NS = 1000;
 
 /* Code in which a sample was taken. WAITING: a left-out library other than the C library. */
@@ -80,7 +80,8 @@ double mc_window_samples_busy_frac(const mc_window_samples *samples)
     return n ? sum / n : 1.0;
 }
 
-/* Time outside MPI so far. Only differences are meaningful: pauses in the open gap are included. */
+/* Time outside MPI so far. Only differences of it are meaningful, because it includes the pauses since the last
+   call. */
 MC_READS_TORN static uint64_t outside_ns(const mc_lane_head *head, uint64_t now)
 {
     uint64_t t_last = head->calls.t_last, t_enter = head->t_enter;
@@ -144,8 +145,8 @@ static void note_other(mc_window_samples *samples, uint64_t offset, int i_path, 
     others[i].n[i_window]++;
 }
 
-/* Time that one sample stands for. The sampling interval restarts with each window, so a window has fewer samples
-   than its length divided by the interval. */
+/* Time for which one sample stands. The sampling interval restarts with each window, so a window has fewer samples than
+   its length divided by the interval. */
 static double stands_for_ns(const walk *all, int i_window)
 {
     const mc_sampler_reading *begin = &all->readings[mc_window_begin(i_window)];
@@ -198,7 +199,7 @@ static double outside_frac(const mc_sampler_reading *begin)
     return outside <= window ? outside / window : 1.0;
 }
 
-/* Number of samples of a thread outside MPI in a window. The thread's records lack the samples in the kernel. */
+/* Number of samples of a thread outside MPI in a window. Samples that fall into the kernel have no record. */
 static uint64_t n_outside(const mc_sampler_reading *begin, uint64_t distance_ns, const uint64_t n[N_KINDS])
 {
     const mc_sampler_reading *end = begin + 1;
@@ -252,7 +253,8 @@ static void take_out_waiting(mc_window_samples *samples, const mc_counted_code *
     }
 }
 
-/* If a loop's passes are unknown, treat its samples as far from all places, unless a jump counts nearby. */
+/* If a loop's passes are unknown, treat the loop's samples as far from all places, unless a place nearby is counted by
+   a jump. */
 static void take_out_unknown(mc_window_samples *samples, mc_shutter *shutter)
 {
     const mc_place_set *set = samples->loops.set;
@@ -313,9 +315,9 @@ uint64_t mc_window_samples_loops(mc_window_samples *samples, mc_counts *counts, 
     return n_all;
 }
 
-/* The longest time for which one thread waited for a processor, as a fraction of a window. It is not a mean, because
-   the other threads may have waited for that thread in MPI. The kernel adds a wait when it ends, so a wait may have
-   begun before the window. */
+/* The longest time for which one thread waited for a processor, as a fraction of a window. This is not a mean over the
+   threads, because the other threads may have waited for that thread in MPI. The kernel counts a wait at its end, so a
+   wait may have begun before the window. */
 static double waited_frac(const mc_window_samples *samples, int begin)
 {
     double most = -1.0;

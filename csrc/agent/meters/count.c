@@ -18,7 +18,7 @@ enum {
     N_SAMPLES_WANTED = 1000,
     N_TRIALS_OF_SET = 6,
     N_SETS_TRIED_MAX = 4,
-    N_REFUSED_ANEW = 2, /* refusals after which the stubs are made again */
+    N_REFUSED_ANEW = 2, /* number of refusals after which the stubs are made again */
     N_REFUSED_MAX = 4,
     N_GIVEN_UP_MAX = 4,
     N_PUT_OFF_MAX = 20,
@@ -73,7 +73,7 @@ static uint64_t without_ns(void)
     return mc_now_ns() - t;
 }
 
-/* Cost of one pass, from the shortest of several rounds: other processes disturb some of them. */
+/* Cost of one pass, from the shortest of several rounds, because other processes disturb some rounds. */
 static double pass_ns(void)
 {
     uint64_t with = UINT64_MAX, without = UINT64_MAX;
@@ -105,9 +105,9 @@ static void make_impossible(mc_count_meter *count, const char *why)
     count->stage = MC_COUNT_IDLE;
 }
 
-/* ---- sets of places, and the stubs of their places ---- */
+/* ---- sets of places, and their stubs ---- */
 
-enum { N_SETS_FOR_COVERAGE = 3 /* with fewer sets, a known set must reach COVERAGE_WANTED */ };
+enum { N_SETS_FOR_COVERAGE = 3 /* while there are fewer sets, a known set must reach COVERAGE_WANTED */ };
 
 static const double COVERAGE_MIN = 0.6, COVERAGE_WANTED = 0.85, COVERAGE_GAIN = 0.05;
 
@@ -130,8 +130,8 @@ static void use_set(mc_count_meter *count, int i_set)
     explain(count, text);
 }
 
-/* The known set that covers the samples best; -1: none covers enough. A known set fits when the program returns to an
-   earlier phase. */
+/* The known set that covers the samples best; -1: no known set covers enough. When the program returns to an earlier
+   phase, a known set fits again. */
 static int known_set(const mc_count_meter *count)
 {
     const mc_counts *counts = &count->node->counts;
@@ -156,8 +156,8 @@ static int make_stubs(mc_count_meter *count, mc_place_set *set)
     return mc_stubs_make(set, count->decoder, &count->files, &count->node->counts, count->ranks);
 }
 
-/* Returns 0 if a place of the set cannot be counted now. Rows of counts refer to places by index, so a known set must
-   not lose one. */
+/* Returns 0 if a place of the set cannot be counted now. A known set must not lose a place, because rows of counts
+   refer to places by index. */
 static int make_known_stubs(mc_count_meter *count, int i_set)
 {
     mc_place_set set = count->node->counts.sets[i_set];
@@ -172,8 +172,8 @@ static void drop_set(mc_count_meter *count)
     count->i_set = -1;
 }
 
-/* 1: the new set covers hardly more samples than the present one, so it would only split the shutters between two
-   sets. */
+/* 1: the new set covers hardly more samples than the present set. Changing to it would only split the shutters between
+   two sets. */
 static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
 {
     const mc_place_set *present = present_set(count);
@@ -181,8 +181,8 @@ static int covers_no_more(const mc_count_meter *count, const mc_place_set *set)
            mc_places_coverage(set, count->spots) < mc_places_coverage(present, count->spots) + COVERAGE_GAIN;
 }
 
-/* Count the cheaper places of a set that had become too expensive. They form a new set, because rows of counts refer to
-   places by index. */
+/* Count only the cheaper places of a set that has become too expensive. They form a new set, because rows of counts
+   refer to places by index. */
 static void use_thinned(mc_count_meter *count)
 {
     mc_counts *counts = &count->node->counts;
@@ -201,7 +201,8 @@ static void use_thinned(mc_count_meter *count)
         count->t_next = 0;
 }
 
-/* Make the stubs of the present set again: the program may have mapped memory of its own at their addresses. */
+/* Make the stubs of the present set again, because the program may have mapped its own memory at the stubs'
+   addresses. */
 static void renew_stubs(mc_count_meter *count)
 {
     count->wants_stubs = 0;
@@ -230,7 +231,7 @@ static void end_search(mc_count_meter *count, int has_found, uint64_t now)
     enter_stage(count, MC_COUNT_IDLE, now);
 }
 
-/* Allocate what a search needs only when the first search begins: a short job may end before that. */
+/* Allocate the memory for searches only when the first search begins, because a short job may end before that. */
 static int prepare(mc_count_meter *count)
 {
     if (!count->decoder)
@@ -255,8 +256,8 @@ static int may_count(const mc_count_meter *count)
     return 0;
 }
 
-/* Try again soon: ranks may be asleep or not answer at the moment. After N_PUT_OFF_MAX attempts the search has
-   failed. */
+/* Try again soon, because ranks may be asleep at the moment, or may not answer. After N_PUT_OFF_MAX attempts the search
+   has failed. */
 static void put_off(mc_count_meter *count, uint64_t now)
 {
     count->t_next = now + PATIENCE_NS / 4;
@@ -293,8 +294,8 @@ static void begin_search(mc_count_meter *count, uint64_t now)
         return;
     int status = mc_spots_begin(count->spots, count->ranks, count->n_searches++, MC_SAMPLE_EVERY_NS, 0);
     if (status == MC_E_PERF) {
-        /* Other jobs' sample rings may have used up the locked memory that the kernel allows. That may have changed by
-           the next search. */
+        /* Other jobs' sample rings may have used up the locked memory that the kernel allows. There may be memory again
+           by the next search. */
         snprintf(why, sizeof why, "no meter count: perf_event_open refused for the ranks (error %d)", errno);
         explain(count, why);
         end_search(count, 0, now);
@@ -330,8 +331,8 @@ static void look_at_samples(mc_count_meter *count, uint64_t now)
     }
 }
 
-/* Drop the current places, but only a few times. One of them may be in code that the ranks have changed, and other
-   places may work. */
+/* Drop the current places. One of them may be in code that the ranks have changed, and other places may work. After a
+   few drops, the meter gives up. */
 static void give_up(mc_count_meter *count)
 {
     int is_trying = count->stage == MC_COUNT_TRYING;
@@ -349,12 +350,12 @@ static void give_up(mc_count_meter *count)
     count->t_next = 0;
 }
 
-/* Change the ranks' code. Returns 1 if that was done in time. */
+/* Change the ranks' code. Returns 1 if the change was done in time. */
 static int change(mc_count_meter *count, uint32_t request, uint64_t limit_ns, int *wake)
 {
     uint64_t *stopped_ns = &count->node->counts.stopped_ns;
     int status = mc_patching_change(count->ranks, request, limit_ns, stopped_ns, wake);
-    if (request == MC_PATCH_INSTALL) /* removing jumps where there are none always succeeds */
+    if (request == MC_PATCH_INSTALL) /* removing jumps always succeeds where there are none */
         count->n_refused = status == MC_E_ARG ? count->n_refused + 1 : status == MC_OK ? 0 : count->n_refused;
     count->wants_stubs |= count->n_refused == N_REFUSED_ANEW && count->stage != MC_COUNT_TRYING;
     if (count->n_refused == N_REFUSED_MAX)
@@ -400,7 +401,7 @@ static void choose(mc_count_meter *count, uint64_t now)
     if (covers_no_more(count, set))
         set->n = 0;
     int status = set->n ? make_stubs(count, set) : MC_E_GONE;
-    if (status == MC_E_FULL) /* a rank still has the jumps of the last trial: choose again when they are gone */
+    if (status == MC_E_FULL) /* a rank still has the jumps of the last trial: choose again when these jumps are gone */
         return;
     if (status == MC_OK) {
         use_set(count, (int)counts->n_sets++);
@@ -433,7 +434,7 @@ static void try_next(mc_count_meter *count, uint64_t now, int *wake)
     }
     mc_place_set wanted = *tried;
     int status = make_stubs(count, tried);
-    if (status != MC_E_FULL) /* otherwise a rank still has the last trial's jumps */
+    if (status != MC_E_FULL) /* if it is MC_E_FULL, a rank still has the jumps of the last trial */
         mc_places_refuse(count->places, &wanted, tried);
     if (status != MC_OK)
         tried->n = 0;
@@ -483,12 +484,12 @@ enum { N_BEFORE = MC_N_BEFORE_WINDOWS, BEFORE_END = N_BEFORE, DURING_BEGIN = N_B
 
 static const double BUSY_MIN = 0.9;
 
-/* Largest fraction of an interval for which the job may have had no co-runners. It is not 0, because the agent reads
-   the board only now and then. */
+/* Largest fraction of an interval for which the job may have had no co-runners. The limit is not 0, because the agent
+   reads the board only now and then. */
 static const double ALONE_MAX = 0.1;
 
-/* Bytes that MPI transferred in the rank's first lane. Other lanes are not read: reading a table brings all its pages
-   into memory. */
+/* Bytes that MPI transferred in the rank's first lane. Other lanes are not read, because reading a table brings all its
+   pages into memory. */
 MC_READS_TORN static uint64_t bytes_of(const mc_segment *segment)
 {
     uint64_t bytes = 0;
@@ -550,10 +551,10 @@ static uint64_t cpu_ns(const mc_job_ranks *ranks)
     return ns;
 }
 
-/* The longest delay with which an edge is still read. Before the shutter it is a quarter of a window, and the pace in a
-   window can be wrong by as much, because the estimator assumes windows of equal length. At BEFORE_END it is
-   MC_APART_NS: the pauses have not begun by then. The window in the shutter may begin late by a quarter of its length
-   but end late by at most a sixteenth, because co-runners may run again by then. */
+/* The longest delay with which an edge is still read. Before the shutter this is a quarter of a window. The pace in a
+   window can be wrong by as much, because the estimator assumes windows of equal length. At BEFORE_END the delay may be
+   MC_APART_NS, because the pauses begin only after that. The window in the shutter may begin late by a quarter of its
+   length, but may end late by only a sixteenth, because co-runners may run again after that. */
 static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_ns)
 {
     return i_edge < BEFORE_END      ? before_ns / 4
@@ -562,8 +563,8 @@ static uint64_t may_be_late_ns(int i_edge, uint64_t before_ns, uint64_t during_n
                                     : during_ns / 16;
 }
 
-/* A window with a missed edge keeps length 0. No window follows the shutter: after their rest, co-runners run faster at
-   first, and their effect on caches and processor frequency takes a tenth of a second to build up again. */
+/* A window with a missed edge keeps length 0. There is no window after the shutter: after a pause, co-runners run
+   faster at first, and it takes a tenth of a second until they affect caches and processor frequency as before. */
 static void take_all(mc_count_meter *count, const mc_own_shutter *own, uint64_t around_ns, uint64_t windows_ns[],
                      int *wake)
 {
@@ -598,8 +599,8 @@ static uint64_t before_ns(const uint64_t windows_ns[])
     return ns;
 }
 
-/* Returns the number of all passes. Passes of loops come from samples and cost the threads nothing, so counts->n_passes
-   leaves them out. */
+/* Returns the number of all passes. Passes of loops are not part of counts->n_passes, because they are computed from
+   samples and cost the threads nothing. */
 static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const uint64_t windows_ns[])
 {
     mc_counts *counts = &count->node->counts;
@@ -639,8 +640,8 @@ static void note_samples(mc_count_meter *count, const mc_place_set *set, mc_own_
     mc_window_samples_end(count->samples, &code, &own->record, &count->node->counts.sampled_ns);
 }
 
-/* Prepare a cheaper set if a window was too expensive: in a phase that the trials did not see, places can be passed
-   far more often. */
+/* Prepare a cheaper set if a window was too expensive. Places can be passed far more often in a phase of the program
+   that no trial has seen. */
 static void thin(mc_count_meter *count, const uint64_t windows_ns[])
 {
     const mc_counts *counts = &count->node->counts;
@@ -667,8 +668,8 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
     /* Keep a pointer, because i_set changes if the set is dropped meanwhile. */
     const mc_place_set *set = &count->node->counts.sets[count->i_set];
-    /* Begin to sample before the jumps are installed: after that, their pages are writable, and mc_maps_read would not
-       take them for code. */
+    /* Begin to sample before the jumps are installed. Jumps make their pages writable, and mc_maps_read does not take
+       writable pages for code. */
     int i_first = (int)(count->node->n_shutters % MC_N_SHUTTERS) * MC_N_SAMPLERS; /* different ranks each time */
     int has_jumps = mc_loops_first(set) > 0;
     mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
@@ -699,13 +700,13 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
 
 /* ---- operations of the meter ---- */
 
-/* This makes shutters of about 25 ms, whatever the program's cycle. The speed of program and host varies over tenths of
-   a second, so many short shutters tell more than a few long ones. In even shorter shutters, caches would hardly
-   refill. */
+/* With this value shutters last about 25 ms, whatever the program's cycle is. The speed of the program and of the
+   machine varies over tenths of a second, so many short shutters tell more than a few long ones. In even shorter
+   shutters, caches would hardly refill. */
 static const double COUNTED_CYCLE_NS = 4.2e6;
 
-/* Total length of the windows before a shutter, in shutter lengths. Counting in them costs time too, and the duty limit
-   leaves that much less time for shutters. */
+/* Total length of the windows before a shutter, as a multiple of the shutter's length. Counting in these windows also
+   costs time, which the duty limit then leaves no longer for shutters. */
 enum { COUNT_WINDOWS = 4, COUNT_WINDOWS_IN_TURNS = 24 };
 
 static int open_count(mc_meter *meter, uint64_t t_open)
@@ -774,8 +775,8 @@ static int search_state(const mc_meter *meter)
                                            : MC_SEARCH_RUNNING;
 }
 
-/* Where co-runners and this job share a processor, the scheduler gives it to each for milliseconds at a time. Windows
-   before the shutter must be longer than that, which delays no co-runner. */
+/* If this job shares a processor with co-runners, the scheduler gives the processor to each of them for milliseconds at
+   a time. Windows before the shutter must be longer than that, which delays no co-runner. */
 static uint64_t around_ns(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns)
 {
     const mc_count_meter *count = meter->state;
@@ -793,13 +794,13 @@ static void measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, in
 {
     mc_count_meter *count = meter->state;
     mc_moved before = count->moved_before;
-    /* Unless this shutter is counted, the start of the interval to the next one is unknown. */
+    /* If this shutter is not counted, it is unknown when the interval to the next shutter begins. */
     count->moved_before = (mc_moved){0};
     if (is_ready(count))
         measure_places(count, &before, own, around_ns, wake);
 }
 
-/* Recorded as `burst` at first: until places are found, only the ranks' bursts measure progress. */
+/* The meter is recorded as `burst` at first, because only the ranks' bursts measure progress until places are found. */
 const mc_meter_ops mc_meter_count = {
     .name = "count",
     .recorded_as = MC_METER_BURST,

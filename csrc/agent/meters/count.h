@@ -1,5 +1,5 @@
-/* The meter `count`: how often the program passes some of its hot places, in windows before and during each shutter of
-   this job. While the windows last, instructions at these places are replaced by jumps to counters. */
+/* The meter `count` counts how often the program passes some of its hot places, in windows before and during each
+   shutter of this job. In these windows, instructions at the places are replaced by jumps to counters. */
 #ifndef MPICOLOC_COUNT_METER_H
 #define MPICOLOC_COUNT_METER_H
 
@@ -13,9 +13,9 @@ enum { MC_N_COUNT_EDGES = MC_N_WINDOW_EDGES };
 /* Stages of the search for places. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
 
-/* Bytes that the MPI calls of one rank have transferred until instant t (0: unknown). Bytes are known for all times,
-   whereas places are counted only in windows. paused_ns: time for which the ranks were paused; alone_ns: time without
-   co-runners, as of the agent's last reading of the board. */
+/* Bytes that the MPI calls of one rank have transferred until instant t; t is 0 if they are unknown. Bytes are known
+   for all times, whereas places are counted only in windows. paused_ns: time for which the ranks were paused; alone_ns:
+   time without co-runners, as of the agent's last reading of the board. */
 typedef struct mc_moved {
     uint64_t t, bytes, paused_ns, alone_ns;
     int pid; /* of the rank */
@@ -36,8 +36,8 @@ typedef struct mc_count_meter {
     uint64_t t_trial;                    /* time of the last trial */
     mc_place_set tried;                  /* set under trial; n 0: none */
     int i_set;                           /* set that is counted now; -1: none */
-    uint8_t is_dropped[MC_N_PLACE_SETS]; /* cost too much in a shutter, or could not be installed */
-    int has_thinned;                     /* `thinned` must replace the set that was counted last */
+    uint8_t is_dropped[MC_N_PLACE_SETS]; /* 1: the set cost too much in a shutter, or could not be installed */
+    int has_thinned;                     /* 1: `thinned` must replace the set that was counted last */
     mc_place_set thinned;
     int takes_turns; /* the job's threads shared their processors with co-runners at the last shutter */
     int n_vain;      /* consecutive shutters that counted nothing */
@@ -46,14 +46,14 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[MC_N_COUNT_EDGES];
-    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* transfers at the edges, and at the end of the last shutter */
+    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* at each edge; at the end of the last shutter */
     mc_window_samples *samples;                     /* NULL: no memory */
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
 
 mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
-/* Bytes transferred between two instants, and the time between them without pauses. Both are 0 if the rank is not the
-   same, or if the job had no co-runners for more than a tenth of the time. */
+/* Bytes transferred between two instants, and the time between them without pauses. Both are 0 if the two instants are
+   of different ranks, or if the job had no co-runners for more than a tenth of the time. */
 void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
 
 #endif

@@ -1,4 +1,4 @@
-/* The meter `ipc`: instructions and cycles of all threads, in windows before, in and after each shutter of this
+/* The meter `ipc` counts instructions and cycles of all threads, in windows before, in and after each shutter of this
    job. */
 #define _GNU_SOURCE
 #include "agent/meters/meter.h"
@@ -13,8 +13,8 @@
 
 enum { N_TIDS = 512 };
 
-/* One window: its counters, its start and end, the end of counting in all windows (span), and the flag that ends a
-   wait. */
+/* A window: its counters, its start and end, the end of counting in all windows of the shutter (span), and the flag
+   that ends a wait. */
 typedef struct window {
     mc_thread_counts *counts;
     uint64_t t0, t1, span;
@@ -36,8 +36,9 @@ static void follow_threads(mc_thread_counts *counts, const mc_job_ranks *ranks, 
     node->n_uncounted = mc_max(node->n_uncounted, (uint64_t)n_left);
 }
 
-/* Let threads count themselves until `until`, when they stop even if this agent has died; 0: stop them now. A rank that
-   has more system-call filters than this process does not count, because it could be killed for that. */
+/* Let threads count themselves until the time `until`, at which they stop even if this agent has died. If `until` is 0,
+   they stop now. A rank that has more system-call filters than this process does not count, because a filter could kill
+   it. */
 static void let_threads_count(const mc_job_ranks *ranks, uint64_t until)
 {
     uint64_t n_filters = until ? mc_proc_n_filters(getpid()) : 0;
@@ -47,8 +48,8 @@ static void let_threads_count(const mc_job_ranks *ranks, uint64_t until)
     }
 }
 
-/* Read the counters at instant t. Returns 0 if they are not from that instant, because the agent woke late or was
-   preempted while it read them. */
+/* Read the counters at instant t. Returns 0 if the counts are not from that instant, because the agent woke late or was
+   preempted while it read the counters. */
 static int read_at(const window *w, int i_end, uint64_t t)
 {
     uint64_t late_ns = (w->t1 - w->t0) / 16;

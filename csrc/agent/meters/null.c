@@ -1,5 +1,6 @@
-/* The meter `none` measures nothing. A job has it if its option says so or if the job has lost the board. It is also
-   the template for a new meter: copy it and fill in what you need; CONTRIBUTING.md lists the other steps. */
+/* The meter `none` measures nothing. A job has it if its option says so or if the job has lost the board. This file is
+   also the template for a new meter: copy it, and fill in the operations that the meter needs. CONTRIBUTING.md lists
+   the other steps. */
 #include "agent/meters/meter.h"
 
 const mc_meter_ops mc_meter_null = {

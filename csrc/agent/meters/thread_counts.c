@@ -11,7 +11,7 @@
 
 enum { N_THREADS_MAX = 512 };
 
-/* Counts and published tally of a thread at one instant. */
+/* Counts of a thread, and the tally that it had published, at one instant. */
 typedef struct seen {
     mc_ipc total;
     mc_tally tally;
@@ -99,8 +99,8 @@ static uint64_t nearer(uint64_t a, uint64_t b)
     return (int64_t)a < (int64_t)b ? a : b;
 }
 
-/* Read the thread's tally. If no call has begun or ended in this span yet, return the tally that the span will begin
-   with. Read the thread's own times first: they change after its tally. */
+/* Read the thread's tally. If no call has begun or ended in this span yet, return the tally with which the span begins.
+   The thread's own times are read before the tally, because the thread changes them after the tally. */
 static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
 {
     const mc_lane_head *lane = thread->lane;
@@ -120,7 +120,7 @@ static int find_tally(const mc_followed *thread, uint64_t span, mc_tally *tally)
     return 1;
 }
 
-/* Other programs have pinned so many counters that none is left: from now on, share counters with them by time. */
+/* Other programs have pinned so many counters that none is left. From now on, take turns with them on the counters. */
 static void give_way(watched *one)
 {
     mc_group_close(&one->group);
@@ -140,8 +140,7 @@ static void note(watched *one, seen *now, uint64_t span)
         give_way(one);
     if (!now->is_known || !now->tally.span)
         return;
-    /* Our count includes what the thread has done since its tally, so the smallest excess so far is the best
-       estimate. */
+    /* Our count also includes the thread's work since its tally, so the smallest excess so far is the best estimate. */
     mc_ipc ahead = {now->total.instructions - now->tally.total.instructions,
                     now->total.cycles - now->tally.total.cycles};
     if (one->has_ahead)
@@ -161,14 +160,15 @@ static uint64_t outside_at(const seen *at, uint64_t outside, uint64_t own, uint6
     return at->tally.state == MC_TALLY_OUTSIDE ? outside + (total - ahead - own) : outside;
 }
 
-/* Modulo 2^64: a thread that began to count itself after the start of the window has a negative count there. */
+/* The difference is modulo 2^64: if a thread began to count itself after the start of the window, its count at the
+   start is negative. */
 static uint64_t outside_between(uint64_t begin, uint64_t end, uint64_t all)
 {
     return (int64_t)(end - begin) < 0 ? 0 : mc_min(end - begin, all);
 }
 
-/* A call that began or ended just as the span began was published late or not at all. The first tally of the span then
-   tells more accurately how the span began. */
+/* A call that began or ended just as the span began was published late or not at all. In that case the first tally of
+   the span is a more accurate record of how the span began. */
 static seen at_begin(const watched *one)
 {
     seen begin = one->at[0];

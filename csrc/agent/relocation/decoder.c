@@ -40,7 +40,7 @@ struct mc_decoder {
 };
 
 enum {
-    IS_INTEGER = 64, /* no prefix F2 or F3 is part of its opcode */
+    IS_INTEGER = 64, /* neither prefix F2 nor F3 is part of its opcode */
     MOVES = MC_GOES_ON | MC_SPARES_FLAGS | MC_MOVES
 };
 
@@ -106,7 +106,8 @@ static int find_functions(capstone *cs)
     return MC_OK;
 }
 
-/* If the library numbered instructions differently from its headers, rules would apply to the wrong instructions. */
+/* Check the numbers of instructions: if the library and its headers numbered them differently, rules would apply to the
+   wrong instructions. */
 static int has_our_numbers(const mc_decoder *decoder)
 {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -173,8 +174,8 @@ void mc_decoder_free(mc_decoder *decoder)
     case first ... last: \
         return UINT64_C(1) << ((i) + (int)reg - (first))
 
-/* A part of a register counts as the whole. Flags are left out: state that a loop keeps in flags is in registers
-   too. */
+/* A part of a register counts as the whole register. Flags are left out, because state that a loop keeps in flags is in
+   registers too. */
 static uint64_t bit_of(x86_reg reg)
 {
     enum { N_GENERAL = 16, N_VECTOR = 32 };
@@ -226,7 +227,8 @@ static int has_plain_operands(const cs_x86 *x86, const mc_encoding *encoding)
     return n_rip == (encoding->rip_at != 0);
 }
 
-/* A prefix that has no effect on this processor may have one on another: lock elision reused such prefixes. */
+/* A prefix that has no effect on this processor may have an effect on another processor: lock elision reused such
+   prefixes. */
 static int has_plain_prefixes(uint8_t traits, const mc_encoding *encoding)
 {
     uint8_t n_repeat = encoding->prefixes & (MC_PREFIX_F2 | MC_PREFIX_F3);

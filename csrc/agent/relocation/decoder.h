@@ -1,5 +1,5 @@
-/* Decode one x86-64 instruction of another process: where the next one is, and what the instruction does. Uses Capstone
-   5, whose library is loaded when the first decoder is made. */
+/* Decode an x86-64 instruction of another process: find where the next instruction begins, and what this instruction
+   does. Uses Capstone 5, whose library is loaded when the first decoder is made. */
 #ifndef MPICOLOC_DECODER_H
 #define MPICOLOC_DECODER_H
 
@@ -8,12 +8,12 @@
 
 /* Traits of an instruction. */
 enum {
-    MC_GOES_ON = 1,      /* the next instruction follows, unless it is a conditional jump that is taken */
-    MC_FORKS = 2,        /* a conditional jump */
-    MC_JUMPS = 4,        /* always jumps to `target` */
+    MC_GOES_ON = 1, /* execution continues with the next instruction, unless this is a conditional jump that is taken */
+    MC_FORKS = 2,   /* a conditional jump */
+    MC_JUMPS = 4,   /* always jumps to `target` */
     MC_SPARES_FLAGS = 8, /* reads none of the flags OF, SF, ZF, AF, PF */
     MC_SETS_FLAGS = 16,  /* writes all these flags, whatever its operands are */
-    MC_MOVES = 32        /* does the same at another address, once its displacement at rip_at is adjusted */
+    MC_MOVES = 32        /* has the same effect at another address, once its displacement at rip_at is adjusted */
 };
 
 typedef struct mc_instruction {
@@ -27,17 +27,17 @@ typedef struct mc_instruction {
 enum {
     MC_LOADS = 1,
     MC_STORES = 2,   /* stores, or may store */
-    MC_PAUSES = 4,   /* is the hint that its loop waits */
+    MC_PAUSES = 4,   /* is the hint that the loop around it waits */
     MC_BRANCHES = 8, /* jumps to `target`, conditionally or not */
     MC_RETURNS = 16, /* returns or jumps to an unknown target: the next instruction does not follow */
     MC_UNCLEAR = 32  /* is a call, or is unknown */
 };
 
 typedef struct mc_effects {
-    uint64_t reads, writes; /* a bit for each register; the highest bit is for all others */
+    uint64_t reads, writes; /* a bit for each register; the highest bit is for all other registers */
     uint64_t target;
     int64_t step; /* constant that it adds to a general register, if it does nothing else but set flags; 0: none */
-    uint8_t n_bytes, kinds, stepped; /* stepped: that register, as the index of its bit in `writes` */
+    uint8_t n_bytes, kinds, stepped; /* stepped: register of `step`, as the index of its bit in `writes` */
 } mc_effects;
 
 typedef struct mc_decoder mc_decoder;
@@ -50,11 +50,11 @@ typedef struct mc_code {
     uint64_t base;
 } mc_code;
 
-/* NULL: the processor is not x86-64, Capstone is missing, or memory is exhausted. */
+/* Returns NULL if the processor is not x86-64, Capstone is missing, or memory is exhausted. */
 mc_decoder *mc_decoder_new(void);
 void mc_decoder_free(mc_decoder *decoder);
 
-/* Decode the instruction at `code`, reading at most n bytes. MC_E_ARG: there is no valid instruction. */
+/* Decode the instruction at `code`, reading at most n bytes. Returns MC_E_ARG if there is no valid instruction. */
 int mc_decode(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_instruction *out);
 int mc_decode_effects(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t address, mc_effects *out);
 

@@ -77,7 +77,7 @@ static int operand_bytes(const mc_encoding *out)
     return out->prefixes & MC_PREFIX_66 && !(out->prefixes & MC_PREFIX_REX_W) ? 2 : 4;
 }
 
-/* Number of bytes after an opcode without a ModRM byte; -1: the opcode has one. */
+/* Number of bytes after an opcode without a ModRM byte; -1: the opcode has a ModRM byte. */
 static int without_modrm(const mc_encoding *out)
 {
     if (out->is_vex || out->map != MC_MAP_ONE_BYTE)
@@ -98,7 +98,7 @@ static int without_modrm(const mc_encoding *out)
 /* Number of bytes of the immediate that follows a ModRM byte and its operands, by opcode. */
 enum {
     OPERAND = 8,     /* as wide as the operand */
-    FOR_TEST = 16,   /* only with `test`: the rest of its group (not, neg, mul ...) has no immediate */
+    FOR_TEST = 16,   /* only `test` has an immediate, the rest of its group (not, neg, mul ...) has none */
     LEGACY_ONLY = 32 /* not with VEX */
 };
 
@@ -190,7 +190,7 @@ int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out)
     return MC_OK;
 }
 
-/* Numbers of operations: within a group that shares an opcode, or (opcode >> 3) for an opcode below 64. */
+/* Number of an operation within a group that shares an opcode. For an opcode below 64, the number is (opcode >> 3). */
 enum { ADC = 2, SBB = 3 };
 
 static unsigned group_of(const mc_encoding *encoding)

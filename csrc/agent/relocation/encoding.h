@@ -1,5 +1,6 @@
 /* Layout of an x86-64 instruction and its use of flags, read from its bytes alone. This is a check on Capstone, which
-   has errors (5.0.9 takes vcmpnltsd for vcomisd). It knows only the encodings of instructions that can be moved. */
+   has errors (5.0.9 takes vcmpnltsd for vcomisd). This code knows only the encodings of instructions that can be
+   moved. */
 #ifndef MPICOLOC_ENCODING_H
 #define MPICOLOC_ENCODING_H
 
@@ -33,7 +34,8 @@ typedef struct mc_encoding {
 /* Read the prefixes only; returns their number. */
 size_t mc_encoding_prefixes(const uint8_t *bytes, size_t n, uint8_t *prefixes);
 
-/* MC_E_ARG: unknown opcode. Operands and length are right only for instructions that can be moved. */
+/* Returns MC_E_ARG if the opcode is unknown. The operands and the length are right only for instructions that can be
+   moved. */
 int mc_encoding_read(const uint8_t *bytes, size_t n, mc_encoding *out);
 
 /* Whether the instruction writes OF, SF, ZF, AF and PF whatever its operands are, and whether it may read a flag. */

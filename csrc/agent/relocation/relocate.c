@@ -22,8 +22,8 @@ static int decode_at(const mc_code *code, uint64_t address, mc_instruction *out)
            mc_decode(code->decoder, code->bytes + offset, code->n - offset, address, out) == MC_OK;
 }
 
-/* State of a walk along code from the start of an instruction: the spans of code that it has passed. The walk ends
-   before it would repeat one. */
+/* State of a walk along code from the start of an instruction: the spans of code that the walk has passed. The walk
+   ends before it would repeat a span. */
 typedef struct walk {
     int n_spans;
     uint64_t begin[N_SPANS], end[N_SPANS];
@@ -86,7 +86,7 @@ static int fits_a_jump(const mc_code *code, uint64_t address, const mc_instructi
            code->n - (size_t)(word - code->base) >= MC_WORD_BYTES;
 }
 
-/* A candidate is accepted once later code writes all flags, and dropped if a flag may be read before that. */
+/* A candidate is accepted when later code has written all flags. It is dropped if code may read a flag before that. */
 int mc_replaceable(mc_decoder *decoder, const uint8_t *code, size_t n, uint64_t base, uint64_t from, int n_max,
                    uint64_t *addresses)
 {

@@ -24,7 +24,7 @@ static void add(writes *all, const mc_effects *it, uint64_t at)
         all->skipped_until = it->target;
 }
 
-/* A jump out of the loop ends the loop, so it skips no instruction of a pass that goes on. */
+/* A jump out of the loop ends the loop, so it does not skip any instruction of a pass that continues. */
 static void add_jump(writes *all, const mc_effects *it, uint64_t at, const mc_loop *around)
 {
     mc_effects inside = *it;

@@ -6,8 +6,8 @@
 
 #include <unistd.h>
 
-/* Jobs of another version of mpicoloc use their own board. They would neither pause for this job nor be seen by it, so
-   refuse to join while such a board has jobs on it. */
+/* Jobs of another version of mpicoloc use another board. They would not pause for this job, and this job would not see
+   them. So refuse to join while such a board has jobs on it. */
 int mc_view_join(mc_board_view *view, const char *job_id)
 {
     mc_proc_stat self;

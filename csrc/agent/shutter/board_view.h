@@ -6,13 +6,13 @@
 #include "common/board/board.h"
 
 typedef struct mc_board_view {
-    mc_board *board; /* NULL: no board, so no shutters */
+    mc_board *board; /* NULL: there is no board, so there are no shutters */
     mc_slot *slot;   /* this job's */
     uint64_t owner;
-    int n_live, n_others; /* jobs on the board; jobs other than this one */
+    int n_live, n_others; /* number of jobs on the board; number of jobs other than this one */
     double bubble_frac; /* fraction of its shutters in which this job wants bubbles, even without co-runners; 0: none */
     mc_neighbour live[MC_N_SLOTS];
-    mc_booking booking; /* this job's own booking: any job could have changed the one in its slot */
+    mc_booking booking; /* this job's own booking; any job could have changed the copy in the slot */
 } mc_board_view;
 
 /* Open the board and claim a slot. MC_OK, or the reason why there is no board. */
@@ -52,8 +52,8 @@ static inline int mc_view_has_shutters(const mc_board_view *view)
     return view->n_others > 0 || view->bubble_frac > 0.0;
 }
 
-/* Least distance between a booked shutter and any other shutter: the windows that a job counts beside its own shutter
-   reach no further. */
+/* Least distance between a booked shutter and any other shutter. The windows that a job counts beside its own shutter
+   are within this distance. */
 static inline uint64_t mc_booking_gap_ns(uint64_t period_ns)
 {
     return period_ns * 3 / 4;

@@ -4,8 +4,8 @@
 #include "agent/shutter/intervals.h"
 #include "common/proc.h"
 
-/* Largest time beyond the length of a pause that is counted with the pause. It covers the wait of ranks for their
-   processors after a pause, but not a time for which somebody stopped the job during a pause. */
+/* Largest time beyond the length of a pause that still counts as part of the pause. It covers the wait of ranks for
+   their processors after a pause, but not the time for which somebody stopped the job during a pause. */
 static const uint64_t LATE_MAX_NS = 100000000;
 
 static uint64_t stood_since_ns(mc_rank *rank, uint64_t most_ns)
@@ -42,7 +42,8 @@ void mc_duty_update(mc_duty *duty, mc_job_ranks *ranks, const mc_node *node, uin
         duty->counting_ns = (uint64_t)(counting_ns / n_threads(ranks, now));
 }
 
-/* A rank reports no pause of its other threads while its first thread sleeps; then the requested time counts. */
+/* While a rank's first thread sleeps, the rank reports no pauses of its other threads. In that case the requested time
+   counts. */
 uint64_t mc_duty_spent_ns(const mc_duty *duty)
 {
     return mc_max(duty->asked_ns, duty->stood_ns) + duty->counting_ns;

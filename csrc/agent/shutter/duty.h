@@ -5,12 +5,12 @@
 #include "agent/shutter/ranks.h"
 
 typedef struct mc_duty {
-    uint64_t t_open; /* the limit is `frac` of the time since then */
+    uint64_t t_open; /* start of the time of which the fraction `frac` is the limit */
     double frac;
     uint64_t allowance_ns; /* added to the limit, so that others can have shutters from the start */
     uint64_t longest_ns;   /* longest pause that is allowed */
     uint64_t asked_ns;     /* total length of the pauses that others requested */
-    uint64_t stood_ns;     /* time paused, as the ranks report it: mean over the ranks */
+    uint64_t stood_ns;     /* time paused according to the ranks: mean over the ranks */
     uint64_t counting_ns;  /* time that counting took from each running thread */
 } mc_duty;
 

@@ -10,7 +10,7 @@
 static const uint64_t REST_NS = 150000;
 static const double REST_FRAC = 0.03;
 
-/* Number of ranks whose waits are read: each read takes about 5 us. */
+/* Number of ranks whose waits are read. It is limited, because each read takes about 5 us. */
 enum { N_WAITS = 8 };
 
 static void publish_window(mc_rank *rank, const mc_own_shutter *own)
@@ -58,7 +58,7 @@ void mc_own_shutter_close(mc_own_shutter *own, mc_job_ranks *ranks, mc_node *nod
 
 _Static_assert(MC_N_SLOTS <= 64 && MC_N_CORUNNERS <= 64, "co-runners are bits of a word");
 
-/* Record co-runners by their rows in the node's table: a slot can belong to another job later. */
+/* Record co-runners by their rows in the node's table, because a slot can belong to another job later. */
 static void note_corunners(mc_own_shutter *own, const mc_node *node)
 {
     uint64_t n = mc_min(node->n_corunners, MC_N_CORUNNERS);
@@ -160,7 +160,7 @@ static int was_there(const mc_own_shutter *own, uint64_t owner)
 }
 
 /* All jobs that were on the board at the shutter's start are judged. A job that joined during the shutter did not
-   pause, so it makes the verdict silent. */
+   pause, so the verdict is `silent`. */
 static uint64_t judge_all(mc_own_shutter *own, const mc_board_view *view, uint64_t now)
 {
     mc_neighbour present[MC_N_SLOTS];

@@ -1,4 +1,4 @@
-/* Partial shutters: some co-runners keep running, which shows how much each of them slows the job. */
+/* In a partial shutter some co-runners keep running. Such shutters show how much each co-runner slows the job. */
 #ifndef MPICOLOC_PARTIAL_H
 #define MPICOLOC_PARTIAL_H
 

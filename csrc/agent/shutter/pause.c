@@ -49,7 +49,7 @@ void mc_gate_set(mc_gate *gate, uint64_t deadline_ns, uint64_t epoch)
 {
     __atomic_store_n(&gate->n_acks, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->t_first_enter, 0, __ATOMIC_RELAXED);
-    if (deadline_ns) /* otherwise keep the last pause's value, which is still needed */
+    if (deadline_ns) /* without a deadline, keep the value of the last pause, which is still needed */
         __atomic_store_n(&gate->t_first_resume, 0, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->deadline_ns, deadline_ns, __ATOMIC_RELAXED);
     __atomic_store_n(&gate->epoch, epoch, __ATOMIC_RELEASE);
@@ -81,7 +81,8 @@ static int read_fresh(mc_proc_thread *thread, const mc_rank *rank, int tid, int 
     return status;
 }
 
-/* A running thread that blocks the signal is not signalled either: signals would queue up and pause it too late. */
+/* A running thread that blocks the signal is not signalled either, because signals would queue up and pause the thread
+   too late. */
 int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped)
 {
     int tids[N_TIDS], own_tid = (int)syscall(SYS_gettid), n_running = 0;
@@ -99,7 +100,8 @@ int mc_signal_running_threads(const mc_rank *rank, int signal, int *n_skipped)
     return n_running;
 }
 
-/* Withdraw a patch request that a killed agent left behind: threads would wait for it instead of pausing. */
+/* Withdraw a patch request that a killed agent has left behind. Threads would otherwise wait for that request instead
+   of pausing. */
 static void withdraw_request(mc_counting *counting)
 {
     uint32_t request = __atomic_load_n(&counting->request, __ATOMIC_ACQUIRE);
@@ -107,7 +109,8 @@ static void withdraw_request(mc_counting *counting)
         __atomic_compare_exchange_n(&counting->request, &request, MC_PATCH_NONE, 0, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
-/* Threads that sleep are not signalled: that would interrupt their system calls. 0: a rank cannot be signalled. */
+/* Signal the running threads of all ranks. Sleeping threads are not signalled, because a signal would interrupt their
+   system calls. Returns 0 if a rank cannot be signalled. */
 static int signal_ranks(const mc_pause *pause, mc_job_ranks *ranks)
 {
     int all_signalled = 1;
@@ -136,7 +139,7 @@ static uint64_t moved_ns(const mc_reservation *shutter, const mc_board_view *vie
     if (resumed)
         ack->t_resume = mc_min(ack->t_resume, resumed);
     used -= mc_min(used, rank->cpu_ns);
-    if (now >= shutter->t1) /* the agent woke late: the ranks run again, as they should */
+    if (now >= shutter->t1) /* the agent woke late, and the ranks run again, as they should */
         return used - mc_min(used, (now - shutter->t1) * n_signalled);
     if (rank->n_skipped == 0)
         return used;
@@ -179,7 +182,8 @@ void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ran
     uint64_t duration_ns = shutter->t1 - shutter->t0;
     if (!pause->is_begun)
         return;
-    /* The kernel books a thread's processor time when the thread leaves its processor, so wait for that. */
+    /* The kernel books a thread's processor time only when the thread leaves its processor, so wait until it has
+       left. */
     mc_sleep_until(mc_min(mc_max(pause->ack.t_told, shutter->t0 + mc_guard_ns(duration_ns)), shutter->t1), wake);
     for (int i = 0; i < ranks->n; i++)
         ranks->rows[i].cpu_ns = cpu_ns(view, &ranks->rows[i]);

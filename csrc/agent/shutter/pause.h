@@ -1,4 +1,4 @@
-/* A shutter of another job: this job's ranks pause, and the board records when. */
+/* A shutter of another job. This job's ranks pause, and the board records the time of the pause. */
 #ifndef MPICOLOC_PAUSE_H
 #define MPICOLOC_PAUSE_H
 
@@ -8,7 +8,7 @@
 typedef struct mc_pause {
     mc_reservation shutter; /* next shutter; epoch 0: do not pause in it */
     mc_duty duty;           /* limits the pauses, whatever other jobs write on the board */
-    int is_begun;           /* the ranks were told to pause in it */
+    int is_begun;           /* the ranks were told to pause in the shutter */
     int has_ack;            /* `ack` must be written to the board */
     mc_ack ack;
 } mc_pause;
@@ -17,8 +17,8 @@ typedef struct mc_pause {
    signalled. */
 void mc_pause_prepare(mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, mc_node *node, int i_live,
                       uint64_t t_instant);
-/* Pause the ranks when the shutter begins. 1: all were signalled in time. Here and below, a *wake other than 0 ends
-   the wait. */
+/* Pause the ranks when the shutter begins. Returns 1 if all ranks were signalled in time. Here and below, the wait ends
+   when *wake is not 0. */
 int mc_pause_begin(mc_pause *pause, mc_job_ranks *ranks, mc_node *node, int *wake);
 /* Wait until shortly before the shutter's end. */
 void mc_pause_stand(const mc_pause *pause, const mc_board_view *view, mc_job_ranks *ranks, int *wake);

@@ -17,18 +17,18 @@ typedef struct mc_rank {
     uint64_t cpu_ns;    /* processor time when the pause had begun */
     uint64_t paused_ns; /* time paused, as of the last mc_duty_update */
     uint64_t waited_ns; /* time waited for a processor, as last read in this shutter; UINT64_MAX: unknown */
-    int has_handler;    /* it catches the gate's signal, as seen just before the shutter */
-    int n_signalled;    /* threads signalled in this shutter */
-    int n_skipped;      /* threads not signalled: they sleep, or block the signal */
+    int has_handler;    /* 1: just before the shutter, the rank had a handler for the gate's signal */
+    int n_signalled;    /* number of threads signalled in this shutter */
+    int n_skipped;      /* number of threads not signalled, because they sleep or block the signal */
     int is_asked;       /* the rank is asked to change its code */
-    int has_window;     /* its segment has the window of the shutter that awaits its verdict, */
-    uint64_t i_window;  /* under this number */
+    int has_window;     /* 1: the rank's segment has the window of the shutter that awaits its verdict */
+    uint64_t i_window;  /* number of that window */
 } mc_rank;
 
 typedef struct mc_job_ranks {
     char key[MC_NAME_LEN];
     mc_rank *rows;
-    int n, n_alive, local_size; /* ranks found; ranks alive; all ranks of this node (0: unknown) */
+    int n, n_alive, local_size; /* number of ranks found, of ranks alive, and of all ranks of this node (0: unknown) */
     int is_multi_node;          /* the job has ranks on other nodes */
     uint64_t t_checked;
 } mc_job_ranks;

@@ -19,7 +19,8 @@ uint64_t mc_bubble_now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* Each address of a chain depends on the value read at the previous one, so the chain waits for memory at each link. */
+/* Each address of a chain depends on the value that was read at the previous address, so the chain waits for memory at
+   each link. */
 static void chase(mc_bubble *b, uint64_t n_lines)
 {
     const volatile mc_bubble_line *lines = b->lines;
@@ -29,8 +30,9 @@ static void chase(mc_bubble *b, uint64_t n_lines)
     }
 }
 
-/* The chains come first, so that the processor does the ordered reads and writes while it waits for them. Writes stay
-   half a working set ahead of reads, even after its size changes: if they met, the pressure would be lower. */
+/* The chains come first, so that the processor does the ordered reads and writes while it waits for the chains. Writes
+   stay half a working set ahead of reads, even after the size of the working set changes. If writes and reads met, the
+   pressure would be lower. */
 static void touch_block(mc_bubble *b, uint64_t n_lines)
 {
     volatile mc_bubble_line *lines = b->lines;
@@ -66,8 +68,8 @@ static uint64_t lines_of(const mc_bubble *b, uint64_t bytes)
     return bytes / MC_BUBBLE_LINE_BYTES;
 }
 
-/* Wait until the next group of blocks is due. Returns 0 if the bubble ends before that. Time for which the bubble was
-   paused is not made up for. */
+/* Wait until the next group of blocks is due. Returns 0 if the bubble ends before that. The bubble does not catch up on
+   time for which it was paused. */
 static int spin_until_due(mc_bubble *b, double group_ns, uint64_t until_ns, const volatile int *stop)
 {
     uint64_t now = mc_bubble_now_ns(), length = group_ns < (double)LONGEST_NS ? (uint64_t)group_ns : LONGEST_NS;

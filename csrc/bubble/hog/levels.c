@@ -1,4 +1,4 @@
-/* Calibration files: lines of text, written by Python (mpicoloc/bubble/calibrate.py). Lines that are read here:
+/* Calibration files: lines of text, written by Python (mpicoloc/bubble/calibrate.py). This code reads the lines
    cpus PROCESSORS BUBBLES, probe BYTES LINES_PER_S, probe_alone LINES_PER_S, and
    level LEVEL BYTES LINES_PER_S SLOWDOWN LOW HIGH. */
 #include "bubble/bubble.h"

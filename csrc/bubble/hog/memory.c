@@ -20,7 +20,7 @@ static const group_files V1 = {"/sys/fs/cgroup/memory", "memory.limit_in_bytes",
                                "total_inactive_file"};
 static const group_files V2 = {"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
 
-/* The number after `word` in a file, or at the file's beginning if word is "". 0: not found. */
+/* The number after `word` in a file, or at the file's beginning if `word` is "". 0: not found. */
 static uint64_t number_in(const char *path, const char *word)
 {
     char line[256];
@@ -42,7 +42,7 @@ static uint64_t number_of_group(const group_files *files, const char *group, con
     return n < (int)sizeof path ? number_in(path, word) : 0;
 }
 
-/* Memory left by the limits of a group and of all its parent groups, at most `most`. */
+/* Memory that the limits of a group and of all its parent groups leave free, but at most `most`. */
 static uint64_t left_by_limits(const group_files *files, char *group, uint64_t most)
 {
     for (char *end = group + strlen(group); end; end = strrchr(group, '/')) {
@@ -88,7 +88,8 @@ int mc_bubble_open(mc_bubble *b, uint64_t n_bytes)
     void *map = mmap(NULL, n_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (map == MAP_FAILED)
         return errno == ENOMEM ? MC_BUBBLE_E_MEMORY : MC_BUBBLE_E_MAP;
-    /* With small pages, much of the pressure would be on page tables. It does no harm if madvise or mlock fails. */
+    /* Use large pages: with small pages, much of the pressure would be on page tables. It does no harm if madvise or
+       mlock fails. */
     madvise(map, n_bytes, MADV_HUGEPAGE);
     memset(map, 0, n_bytes);
     (void)mlock(map, n_bytes);

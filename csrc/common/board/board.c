@@ -29,10 +29,10 @@ typedef struct opened {
     int is_lost; /* the file was truncated, and an empty mapping has replaced it */
     mc_board *board;
     int fd;             /* separate file description: its locks on slots show that this process is alive */
-    int stop;           /* handle of the thread that passes the board on; -1: none */
+    int stop;           /* handle of the thread that passes the board to other processes; -1: none */
     uint64_t own_slots; /* a bit for each slot */
-    int is_refused;     /* the socket exists, but the board was not passed on */
-    int is_strangers;   /* the reason: the socket belongs to another user */
+    int is_refused;     /* 1: the socket exists, but no process passed the board on */
+    int is_strangers;   /* 1: the reason is that the socket belongs to another user */
     uid_t stranger;
 } opened;
 
@@ -127,7 +127,8 @@ static int open_mapped(opened *own, int fd, mc_board **out)
     return MC_E_SHM;
 }
 
-/* Get the board from a process at the socket. MC_E_GONE: this process has created the socket, or no process answers. */
+/* Get the board from a process at the socket. Returns MC_E_GONE if this process has created the socket, or if no
+   process answers. */
 static int open_handed(opened *own, int *listener, int *fd, mc_board **out)
 {
     uint64_t end = mc_now_ns() + MC_SOCKET_WAIT_MS * 1000000ull;
@@ -191,7 +192,7 @@ int mc_board_open(mc_board **out)
         status = open_file(&fd);
         if (status == MC_OK)
             status = open_mapped(own, fd, out);
-        if (status == MC_E_VERSION) /* the file's name is that of this version, but its content is not */
+        if (status == MC_E_VERSION) /* the file has the name of this version's board, but not its content */
             status = MC_E_ABI;
     }
     if (status == MC_OK && listener >= 0) {
@@ -220,8 +221,8 @@ void mc_board_unmap(mc_board *board)
     leave_place(own);
 }
 
-/* The board's file has been truncated, so memory beyond its end cannot be read. Replace it by an empty board. As this
-   is not the node's board, the agent leaves it when it next wakes. */
+/* The board's file has been truncated, so memory beyond its end cannot be read. Replace it by an empty board. The empty
+   board is not the node's board, so the agent leaves it when it next wakes. */
 static void on_bus_error(int signal, siginfo_t *info, void *context)
 {
     const char *at = info->si_addr;
@@ -284,8 +285,8 @@ int mc_board_current(const mc_board *board)
 }
 
 /* Tag of the PID namespace, because process IDs are unique only within a namespace; 0 for the initial namespace.
-   Namespaces created in sequence can contain processes with equal IDs and start times: the multiplication makes their
-   tags differ in many bits. */
+   Namespaces that are created one after another can contain processes with equal IDs and start times. The
+   multiplication makes the tags of these namespaces differ in many bits. */
 static uint32_t namespace_tag(void)
 {
     struct stat status;
@@ -336,14 +337,14 @@ void mc_slot_name(const mc_slot *slot, char name[MC_NAME_LEN])
     for (size_t i = 0; i < MC_NAME_LEN; i++)
         name[i] = __atomic_load_n(&slot->job_id[i], __ATOMIC_RELAXED);
     name[MC_NAME_LEN - 1] = '\0';
-    memset(name + strlen(name), 0, MC_NAME_LEN - strlen(name)); /* remove the rest of an earlier, longer name */
+    memset(name + strlen(name), 0, MC_NAME_LEN - strlen(name)); /* remove the rest of an earlier name that was longer */
 }
 
 /* Atomic stores, because other processes may be reading the slot. */
 static void fill_slot(mc_slot *slot, const char *job_id)
 {
     uint64_t now = mc_now_ns();
-    STORE(slot->heartbeat, 0); /* marks the slot as not filled yet */
+    STORE(slot->heartbeat, 0); /* 0 means that the slot is not filled yet */
     STORE(slot->n_ranks, 0);
     STORE(slot->uid, (uint32_t)geteuid());
     mc_slot_acknowledge(slot, &(mc_ack){0});
@@ -401,8 +402,8 @@ void mc_board_remove_if_empty(void)
     int fd = mc_board_path(path, sizeof path) == MC_OK ? mc_shm_open(path, O_RDONLY, 0) : -1;
     if (fd < 0)
         return;
-    /* If a job claims a slot at this moment, it either got the board from the socket, so that it needs no file, or
-       moves to a new board when it next wakes. */
+    /* A job may claim a slot at this moment. If it got the board from the socket, it needs no file; otherwise it moves
+       to a new board when it next wakes. */
     if (pread(fd, &head, offsetof(mc_board, slots), 0) == offsetof(mc_board, slots) && head.magic == MC_MAGIC &&
         !is_held(fd, 0, MC_N_SLOTS))
         unlink(path);
@@ -421,7 +422,7 @@ int mc_board_live(mc_board *board, uint64_t now, mc_neighbour *out)
         if (owner == 0 || heartbeat == 0 || !own || !(is_own(own, i) || is_held(own->fd, i, 1)))
             continue;
         mc_neighbour job = {i, owner, LOAD(slot->t_joined), LOAD(slot->n_ranks)};
-        /* A job without ranks is writing its profile, unless it has just joined: then its ranks will appear soon. */
+        /* A job without ranks is writing its profile, or has just joined and will have ranks soon. */
         if (job.n_ranks || job.t_joined + STARTUP_NS > now)
             out[n++] = job;
     }
@@ -473,8 +474,8 @@ static int has_own_mounts(void)
     return stat("/proc/self/ns/mnt", &status) == 0 && status.st_ino >= 0xF0000010u;
 }
 
-/* Whether the process has a separate network namespace. The kernel shows the settings that apply to all networks only
-   in the initial namespace. */
+/* Whether the process has a separate network namespace. Only in the initial namespace does the kernel show the settings
+   that apply to all networks. */
 static int has_own_network(void)
 {
     return access("/proc/sys/net/core/somaxconn", F_OK) == 0 &&
@@ -492,8 +493,8 @@ static const char *why_unseen(int is_refused)
     return NULL;
 }
 
-/* Whether the user has a job on this board. That job found the board's file in a shared folder, so the user's socket
-   hides no jobs. */
+/* Whether the user has a job on this board. If so, that job found the board's file in a shared folder, so the user's
+   socket hides no jobs. */
 static int has_job_of(const mc_board *board, const opened *own, uid_t uid)
 {
     for (int i = 0; i < MC_N_SLOTS; i++)

@@ -27,13 +27,14 @@ static int owner_alive(uint64_t owner)
     int pid = (int)(owner >> 32);
     if (pid <= 0)
         return 0;
-    /* If /proc hides other users' processes (hidepid), we only know whether the process exists. */
+    /* If /proc hides the processes of other users (hidepid), we know only whether the process exists. */
     if (mc_proc_read_stat(&stat, pid) != MC_OK)
         return kill(pid, 0) != 0 && errno == EPERM;
     return stat.state != 'Z' && stat.state != 'X' && mc_board_owner(pid, stat.start_ticks) == owner;
 }
 
-/* 1 if the owner is alive, or its heartbeat is recent: a process in a container may be invisible here. */
+/* 1 if the owner is alive or its heartbeat is recent. The heartbeat counts because a process in a container may be
+   invisible here. */
 static int may_live(const slot_head *slot, uint64_t quiet_ns)
 {
     return slot->owner != 0 && (owner_alive(slot->owner) || (quiet_ns && slot->heartbeat + quiet_ns > mc_now_ns()));

@@ -36,7 +36,8 @@ int mc_slot_reservation(mc_slot *slot, mc_reservation *out)
 void mc_slot_book(mc_slot *slot, const mc_booking *booking)
 {
     if (LOAD(slot->booking.t0) == booking->t0 && LOAD(slot->booking.t1) == booking->t1) {
-        /* Do not remove the booking first: another job could book the time in between. */
+        /* Do not remove the old booking first, because another job could then book the time before the new booking is
+           stored. */
         STORE(slot->booking.is_firm, booking->is_firm);
         return;
     }

@@ -77,9 +77,9 @@ int mc_board_socket_make(int *listener)
     return status;
 }
 
-/* Whether the process at the other end belongs to this user or root. A stranger's descriptor can be on a file system
-   that the stranger serves, where even close() may block. And a stranger who gets the listening socket can shut it down
-   for all. */
+/* Whether the process at the other end belongs to this user or root. A descriptor from another user can be on a file
+   system that this user serves, where even close() may block. And another user who gets the listening socket can shut
+   it down for all jobs. */
 static int is_trusted(int connection, uid_t *uid)
 {
     struct ucred peer;
@@ -114,8 +114,8 @@ static int take_two(int from, int fds[2])
     return 0;
 }
 
-/* Whether the descriptors are a file in memory and the listening socket itself: calls on a file of another file system
-   can block. */
+/* Whether the descriptors are a file in memory and the listening socket itself. Files of other file systems are
+   refused, because calls on them can block. */
 static int are_as_asked(const int fds[2], const struct sockaddr_un *address, socklen_t length)
 {
     struct sockaddr_un found;
@@ -157,7 +157,7 @@ int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms, uid_t *strang
 
 /* ---- answering ---- */
 
-/* Largest number of connections with unread descriptors: such descriptors count against a limit that all programs of
+/* Largest number of connections with unread descriptors. Such descriptors count against a limit that all programs of
    the user share. */
 enum { N_UNREAD = 8 };
 

@@ -11,10 +11,11 @@
 /* The longest wait for an answer. */
 enum { MC_SOCKET_WAIT_MS = 500 };
 
-/* Create the socket. MC_E_FULL: it exists already. MC_E_SHM: it cannot be created. */
+/* Create the socket. Returns MC_E_FULL if the socket exists already, and MC_E_SHM if it cannot be created. */
 int mc_board_socket_make(int *listener);
-/* Ask for the board, waiting for at most wait_ms. MC_OK: got the listening socket and a file in memory, whose content
-   is not checked. MC_E_GONE: no answer. MC_E_STRANGER: the socket belongs to another user, who is not root. */
+/* Ask for the board, waiting for at most wait_ms. Returns MC_OK with the listening socket and a file in memory, whose
+   content is not checked; MC_E_GONE if no process answers; MC_E_STRANGER if the socket belongs to another user who is
+   not root. */
 int mc_board_socket_ask(int *listener, int *board_fd, int wait_ms, uid_t *stranger);
 
 /* Start a thread that passes the board to this user's and root's processes on request, and closes both descriptors when

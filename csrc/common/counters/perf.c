@@ -22,7 +22,8 @@
     }
 #endif
 
-/* Smallest descriptor to use: applications assume small numbers to be theirs, and may close and reopen them. */
+/* Smallest descriptor to use. Applications assume that small descriptors are their own, and may close and reopen
+   them. */
 enum { LEAST_FD = 256 };
 
 static const struct {
@@ -45,7 +46,7 @@ static int open_event(int i_event, int tid, int group, int is_pinned)
 {
     struct perf_event_attr attr;
     mc_perf_in_user_code(&attr, events[i_event].type, events[i_event].config);
-    /* These two apply to the group's leader, which the other events follow. */
+    /* These two attributes apply only to the group's leader; the other events follow the leader. */
     attr.disabled = group < 0;
     attr.pinned = is_pinned && group < 0;
     attr.read_format |= PERF_FORMAT_GROUP;
@@ -77,8 +78,8 @@ int mc_group_open(mc_group *group, int tid, int is_pinned)
         if (group->fds[i] < 0)
             return close_again(group);
     }
-    /* Enable all events at once: an event added to a counting group may not count before its thread is scheduled
-       again. */
+    /* Enable all events at once: if an event is added to a group that counts already, it may not count until its thread
+       is scheduled again. */
     return ioctl(group->fds[0], PERF_EVENT_IOC_ENABLE, 0) == 0 ? MC_OK : close_again(group);
 }
 
@@ -155,7 +156,8 @@ static int count_oneself(char *reason, size_t size)
             return MC_E_PERF;
         }
         status = mc_group_read(&self, &counts, &is_shared);
-        /* Try this call too: the job's threads will make it, and a system-call filter could kill them for it. */
+        /* Try this call too, because the job's threads will make it, and a system-call filter could kill them for
+           it. */
         self.fds[0] = mc_perf_keep(self.fds[0], &id);
         mc_group_close(&self);
     }

@@ -6,7 +6,7 @@
 
 enum {
     MC_N_EVENTS = 2,
-    MC_LOST_NS = 1000000, /* a group that was off the counters for longer takes turns with others */
+    MC_LOST_NS = 1000000, /* if a group did not count for longer than this, it takes turns with other groups */
 };
 
 /* The two events of one thread, read together. */
@@ -19,7 +19,7 @@ struct perf_event_attr;
 void mc_perf_in_user_code(struct perf_event_attr *attr, uint32_t type, uint64_t config);
 
 /* Open a thread's counters. tid 0: the calling thread. A pinned group gets hardware counters before groups that take
-   turns; if none are free, it does not count and cannot be read. MC_E_PERF: failed, see errno. */
+   turns; if none are free, it does not count and cannot be read. Returns MC_E_PERF and sets errno if this fails. */
 int mc_group_open(mc_group *group, int tid, int is_pinned);
 void mc_group_close(mc_group *group);
 /* Read a group. Counts are scaled up if the group takes turns on the counters. */
@@ -32,7 +32,8 @@ int mc_perf_keep(int fd, uint64_t *id);
    the numbers are then reused. */
 int mc_perf_is_kept(int fd, uint64_t id);
 
-/* MC_OK, or MC_E_PERF with the reason in words. Safe even if a system-call filter kills processes that try. */
+/* Whether counters can be used: MC_OK, or MC_E_PERF with the reason in words. This is safe even if a system-call filter
+   kills processes that try it. */
 int mc_perf_available(char *reason, size_t size);
 
 #endif

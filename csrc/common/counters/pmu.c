@@ -33,7 +33,7 @@ static struct {
 static int n_counters;
 static uint64_t begin_cpu_ns;
 
-/* Processor time including children, whose events are counted too. */
+/* Processor time of this process and its children, whose events are counted too. */
 static uint64_t cpu_ns(void)
 {
     struct rusage children = {0};
@@ -83,7 +83,7 @@ static void choose_events(const char *list)
     }
 }
 
-/* Not pinned, so that the meter's counters, which are pinned, take precedence. */
+/* The event is not pinned, so that the meter's counters, which are pinned, take precedence. */
 static int open_event(int i)
 {
     struct perf_event_attr attr;
@@ -92,7 +92,7 @@ static int open_event(int i)
     return (int)syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
 }
 
-/* Count one event. Returns 0 if the kernel will not open any other event either. */
+/* Count one event. Returns 0 if the kernel will not open other events either. */
 static int count(int i)
 {
     int fd = open_event(i);
@@ -175,8 +175,8 @@ void mc_pmu_forget(void)
     errno = saved_errno;
 }
 
-/* Try all events, even those that the kernel refuses now: it may allow them later, and a filter does not distinguish
-   events. Page faults can be counted without a PMU too. */
+/* Try all events, even those that the kernel refuses now: it may allow these events later, and a filter does not
+   distinguish events. Page faults can be counted without a PMU too. */
 static void try_usual(void)
 {
     mc_pmu_row row;

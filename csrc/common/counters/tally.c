@@ -15,7 +15,7 @@
 
 enum {
     UNTRIED,
-    BY_PAGE,   /* read in user space; mappings keep the events open, so no descriptor is needed */
+    BY_PAGE,   /* read in user space; mappings keep the events open, so descriptors are not needed */
     BY_KERNEL, /* read by a system call */
     CANNOT,
 };
@@ -44,7 +44,8 @@ static void unmap_pages(void)
 }
 
 #ifdef MC_HAS_RDPMC
-/* Read a counter as described in linux/perf_event.h. Returns 0 if the event is not on a counter, or has to share it. */
+/* Read a counter as described in linux/perf_event.h. Returns 0 if no hardware counter counts the event now, or if the
+   event has to share the counter. */
 static int read_page(const volatile struct perf_event_mmap_page *page, uint64_t *count)
 {
     uint32_t lock, index;
@@ -139,13 +140,13 @@ static int read_own(mc_ipc *out)
         open_own();
     if ((own.how == BY_PAGE && read_pages(out)) || (own.how == BY_KERNEL && read_by_kernel(out)))
         return 1;
-    own.how = CANNOT; /* permanent: reopened counters would start at 0 */
+    own.how = CANNOT; /* never try again, because reopened counters would start at 0 */
     return 0;
 }
 
 /* Store the odd sequence number first. The caller's next stores must come after the store of the even number, but on
-   Arm a plain store could overtake it. The load keeps the order: it waits for the store of the even number (LDAR for
-   STLR), and later accesses wait for the load. */
+   Arm a plain store could overtake that store. The load keeps the order: it waits for the store of the even number
+   (LDAR for STLR), and later accesses wait for the load. */
 static void publish(mc_tally *tally, mc_tally *next)
 {
     /* The number is odd already if a signal handler of the application jumped out of this function. */

@@ -10,8 +10,8 @@
 void mc_tally_start(mc_tally *tally);
 
 /* Update the tally when an MPI call of the calling thread begins or ends in a span of counting. was_inside: whether the
-   thread was inside MPI before. state: MC_TALLY_... from now on. Call this before the lane's times change, so that a
-   reader that gets the old tally has also read the old times. */
+   thread was inside MPI before. state: MC_TALLY_... from now on. Call this before the lane's times change: if a reader
+   then gets the old tally, it has also read the old times. */
 void mc_tally_note(mc_tally *tally, uint64_t span, int was_inside, uint64_t state) __attribute__((cold, noinline));
 
 /* Stop counting in the calling thread. */

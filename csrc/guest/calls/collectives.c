@@ -35,7 +35,8 @@ static int is_leaf(enum role role)
     return role == ROLE_LEAF || role == ROLE_ROOT_AND_LEAF;
 }
 
-/* Parts of a buffer, one for each rank: an array of counts, with one datatype for all or one for each. */
+/* Parts of a buffer, one for each rank. The parts have an array of counts, and either one datatype for all parts or an
+   array of datatypes. */
 typedef struct parts {
     const void *counts;
     int wide; /* counts are MPI_Count, not int */
@@ -245,13 +246,13 @@ void mc_volume_reduce_scatter(mc_volume *v, const void *counts, int wide, MPI_Da
 void mc_volume_reduce_scatter_block(mc_volume *v, long long count, MPI_Datatype type, MPI_Comm comm)
 {
     v->recv_bytes = mc_bytes(count, type);
-    /* This holds on an intercommunicator too, where the remote group receives the result. */
+    /* This product is right on an intercommunicator too, where the remote group receives the result. */
     v->sent_bytes = v->recv_bytes * (uint64_t)ranks_of(comm)->n_local;
     note(v, comm, -1, v->recv_bytes, type);
 }
 
-/* Bytes that one neighbour gets. For a neighbour beyond the open edge of a grid (MPI_PROC_NULL), the buffers have a
-   part, but no message is sent. */
+/* Bytes that one neighbour gets. A neighbour beyond the open edge of a grid (MPI_PROC_NULL) has its part of the
+   buffers, but no message is sent. */
 static uint64_t give_neighbour(mc_volume *v, MPI_Comm comm, int neighbour, uint64_t bytes)
 {
     if (neighbour == MPI_PROC_NULL)
@@ -266,8 +267,8 @@ static uint64_t neighbour_bytes(const parts *p, int i, uint64_t one_bytes)
     return p != NULL ? bytes_at(p, i) : one_bytes;
 }
 
-/* Count messages to and from neighbours. `sent` and `received` give the parts; if NULL, all parts have s_bytes or
-   r_bytes. */
+/* Count messages to and from neighbours. `sent` and `received` are the parts of the buffers. If `sent` is NULL, each
+   part has s_bytes; if `received` is NULL, each part has r_bytes. */
 static void exchange_near(mc_volume *v, MPI_Comm comm, const parts *sent, uint64_t s_bytes, const parts *received,
                           uint64_t r_bytes)
 {
@@ -278,7 +279,7 @@ static void exchange_near(mc_volume *v, MPI_Comm comm, const parts *sent, uint64
         v->recv_bytes += near->in[i] != MPI_PROC_NULL ? neighbour_bytes(received, i, r_bytes) : 0;
 }
 
-/* Count the send buffer once, because all neighbours get the same one. */
+/* Count the send buffer once, because all neighbours get the same data. */
 static void count_once(mc_volume *v, uint64_t buffer_bytes)
 {
     v->sent_bytes = v->sent_bytes > 0 ? buffer_bytes : 0;

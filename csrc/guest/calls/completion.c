@@ -192,8 +192,8 @@ static void make_memory_key(void)
     have_key = pthread_key_create(&memory_key, free_own) == 0;
 }
 
-/* At least n_bytes of this thread's own scratch memory, valid until its next call of scratch(). The memory is reused,
-   and freed when the thread ends. NULL: out of memory. */
+/* Return at least n_bytes of scratch memory that belongs to this thread. The memory is valid until the thread's next
+   call of scratch(), which reuses it, and is freed when the thread ends. Returns NULL if there is no memory. */
 static void *scratch(size_t n_bytes)
 {
     if (own.n_bytes >= n_bytes)
@@ -293,7 +293,7 @@ static void count_ended(mc_volume *v, const mc_op *op, const MPI_Status *status)
         v->written_bytes += bytes;
 }
 
-/* Request i completed without error; its status is number i_status. */
+/* Record that request i completed without error. Its status has the index i_status. */
 static void end_one(mc_completion *c, mc_volume *v, uint64_t i, uint64_t i_status)
 {
     mc_op op;
@@ -317,7 +317,7 @@ static void drop(mc_completion *c, uint64_t i)
         mc_ranks_release(op.ranks);
 }
 
-/* After a failed call: forget the requests whose handles the library has replaced. */
+/* Call this after a failed call. Forget the requests whose handles the library has replaced. */
 static void drop_replaced(mc_completion *c)
 {
     for (uint64_t i = 0; i < c->n; i++)
@@ -357,8 +357,8 @@ static int is_replaced(const mc_completion *c, int64_t i)
     return i >= 0 && (uint64_t)i < c->n && key_at(c->requests, (int)i) != c->keys[i];
 }
 
-/* Whether indices count from 1, as MPI demands in Fortran, or from 0, as in MPICH 4.0's mpi_f08. The replaced handles
-   show which. Handles of persistent requests are never replaced. */
+/* First index: 1, as MPI demands in Fortran, or 0, as in MPICH 4.0's mpi_f08. The handles that the library has replaced
+   show which of the two it is. The library never replaces handles of persistent requests. */
 static int index_base(const mc_completion *c, int n_done, const int *indices)
 {
     static int known = -1;

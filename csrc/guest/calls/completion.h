@@ -1,12 +1,12 @@
-/* Completion calls: find the requests that completed, the bytes they moved, and the senders. */
+/* Completion calls: find the requests that completed, the bytes that these requests moved, and the senders. */
 #ifndef MPICOLOC_COMPLETION_H
 #define MPICOLOC_COMPLETION_H
 
 #include "guest/calls/volume.h"
 
 enum {
-    MC_N_OWN = 64, /* a call with at most so many requests needs only the stack */
-    MC_N_FEW = 8,  /* mc_completion_note handles at most so many requests */
+    MC_N_OWN = 64, /* up to this number of requests, a call needs no memory beyond the stack */
+    MC_N_FEW = 8,  /* largest number of requests for mc_completion_note */
 };
 
 #ifdef MC_HAS_FORTRAN
@@ -28,12 +28,13 @@ typedef struct mc_completion {
 /* Receives and file accesses in progress. */
 extern mc_op_table mc_under_way;
 
-/* Before the call: save the handles. Returns the status array to pass: our own if the program ignores statuses. */
+/* Before the call: save the handles. Returns the status array to pass to MPI, which is our own array if the program
+   ignores statuses. */
 void *mc_completion_begin(mc_completion *c, mc_volume *v, long long n, mc_handles requests, void *statuses,
                           int is_ignored);
 
-/* mc_completion_begin for few requests in a single-threaded program, in two parts, so that only the handles are stored
-   before the call. Returns 0 if the call needs mc_completion_begin. */
+/* First part of mc_completion_begin for few requests in a single-threaded program. It stores only the handles, because
+   all other work can be done after the call. Returns 0 if the call needs mc_completion_begin. */
 static inline __attribute__((always_inline)) int mc_completion_note(mc_completion *c, int n,
                                                                     const MPI_Request *requests)
 {
@@ -55,10 +56,11 @@ static inline void mc_completion_resume(mc_completion *c, int n, const MPI_Reque
     c->statuses = statuses;
 }
 
-/* After a call that completed all of its requests, or none if `done` is 0. */
+/* Call this after a call that completed all of its requests, or none of them if `done` is 0. */
 void mc_completion_all(mc_completion *c, mc_volume *v, int status, int done);
 
-/* After a call that completed n_done of its requests, listed in `indices`, which count from `base`. */
+/* Call this after a call that completed n_done of its requests. `indices` lists them; the first request has the index
+   `base`. */
 void mc_completion_some(mc_completion *c, mc_volume *v, int status, int n_done, const int *indices, int base);
 
 #endif

@@ -1,4 +1,4 @@
-/* Records of collectives by group of ranks, from which the traffic between ranks is computed. */
+/* Records of collectives for each group of ranks. The traffic between ranks is computed from these records. */
 #include <stdlib.h>
 
 #include "guest/calls/volume.h"
@@ -59,7 +59,8 @@ static uint64_t hash_of(const mc_ranks *ranks)
     return hash;
 }
 
-/* The group's hash, computed at first use. Threads may compute it at once: they get the same hash. */
+/* The group's hash, computed at first use. Several threads may compute it at the same time, because they get the same
+   hash. */
 static uint64_t group_of(mc_ranks *ranks)
 {
     uint64_t group = __atomic_load_n(&ranks->group, __ATOMIC_RELAXED);

@@ -57,7 +57,7 @@ static int is_identity(const int *world_ranks, int n)
     return 1;
 }
 
-/* A program that uses only sessions has no world, and asking for the world's group is fatal. */
+/* In a program that uses only sessions there is no world, so do not ask for the world's group: that would be fatal. */
 static void learn_world_ranks(mc_ranks *ranks, MPI_Group group)
 {
     MPI_Group world = mc_app_world ? group_of(mc_app_world, 0) : mc_known.group_null;
@@ -158,12 +158,12 @@ void mc_ranks_release(mc_ranks *ranks)
     free(ranks);
 }
 
-/* Must run before the first row enters a table, because threads may share the tables from then on. */
+/* Must run before the first row is added to a table, because threads may share the tables from then on. */
 void mc_learn_threads(void)
 {
     static atomic_int is_known;
     int provided = MPI_THREAD_MULTIPLE;
-    /* in a program with sessions the tables are shared already, and MPI_Query_thread must not be called */
+    /* if the program uses sessions, the tables are shared already, and MPI_Query_thread must not be called */
     if (atomic_load_explicit(&is_known, memory_order_acquire) || __atomic_load_n(&mc_ops_shared, __ATOMIC_ACQUIRE))
         return;
     if (!MC_HAVE(MPI_Query_thread) || MC_REAL(MPI_Query_thread)(&provided) != MPI_SUCCESS ||
@@ -185,8 +185,8 @@ static mc_ranks *known(mc_op_table *table, mc_last_ranks *last, uint64_t key)
     return last->ranks = op.ranks;
 }
 
-/* If two threads add the same communicator at once, it gets two rows, which are removed together. If the table is full,
-   the thread recomputes the ranks whenever they are not in its cache. */
+/* If two threads add the same communicator at once, the communicator gets two rows, which are removed together. If the
+   table is full, the ranks are kept only in the thread's cache, and computed again once they have left it. */
 static void keep_new(mc_op_table *table, mc_last_ranks *last, uint64_t key, mc_ranks *ranks)
 {
     mc_op op = {.ranks = ranks};

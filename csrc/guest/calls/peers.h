@@ -1,4 +1,4 @@
-/* World ranks of the members of communicators and windows. Read without a lock. */
+/* World ranks of the members of communicators and windows. Threads read them without a lock. */
 #ifndef MPICOLOC_PEERS_H
 #define MPICOLOC_PEERS_H
 
@@ -10,12 +10,12 @@
 #include "guest/mpi/real.h"
 
 typedef struct mc_ranks {
-    uint64_t n_users;      /* references: by the communicators' table, receives in progress, ... */
-    int n_ranks;           /* of the remote group, if there is one */
+    uint64_t n_users;      /* number of references: from the communicators' table, receives in progress, ... */
+    int n_ranks;           /* number of ranks; in the remote group if there is one */
     int n_local, own_rank; /* in the local group */
     int is_inter;
-    int is_world;                     /* each rank equals its world rank */
-    int *world_ranks;                 /* else: world rank of each rank, -1 outside the world; NULL: unknown */
+    int is_world;     /* each rank equals its world rank */
+    int *world_ranks; /* if not is_world: world rank of each rank, -1 outside the world; NULL: unknown */
     struct mc_neighbours *neighbours; /* of a communicator with a topology; NULL until first needed */
     uint64_t group;                   /* hash of the members; 0 until first needed (matrix.c) */
     struct mc_ranks *own_side;        /* of an intercommunicator: the local group */
@@ -31,12 +31,12 @@ typedef struct mc_neighbours {
 mc_ranks *mc_ranks_keep(mc_ranks *ranks);
 void mc_ranks_release(mc_ranks *ranks);
 
-/* Consecutive calls mostly use the same communicator, so each thread caches the last one. Every free starts a new
-   generation, because MPI may reuse the handle. */
+/* Consecutive calls mostly use the same communicator, so each thread caches the last communicator. Whenever a
+   communicator is freed, a new generation begins and the caches become invalid, because MPI may reuse the handle. */
 typedef struct mc_last_ranks {
     uint64_t key, generation;
     mc_ranks *ranks;
-    mc_ranks *homeless; /* owned by this thread because the table was full */
+    mc_ranks *homeless; /* ranks that only this thread holds, because the table was full */
 } mc_last_ranks;
 
 extern _Atomic uint64_t mc_ranks_generation;
@@ -50,7 +50,7 @@ static inline int mc_is_last(const mc_last_ranks *last, uint64_t key)
            last->generation == atomic_load_explicit(&mc_ranks_generation, memory_order_acquire);
 }
 
-/* The ranks of a communicator or window. Valid until the program frees it. */
+/* The ranks of a communicator or window. The result is valid until the program frees the communicator or window. */
 static inline mc_ranks *mc_ranks_of_comm(MPI_Comm comm)
 {
     return mc_is_last(&mc_last_comm, MC_KEY_OF(comm)) ? mc_last_comm.ranks : mc_find_ranks_of_comm(comm);

@@ -16,8 +16,8 @@ void mc_ops_share(void)
     __atomic_store_n(&mc_ops_shared, 1, __ATOMIC_RELEASE);
 }
 
-/* Handles are consecutive small numbers, or addresses that differ by the size of a request. Either kind maps to nearby
-   buckets, so that a window of receives touches few pages. */
+/* Handles are consecutive small numbers, or addresses that differ by the size of a request. Both kinds are mapped so
+   that handles of consecutive requests are in nearby buckets, so that a window of receives touches few pages. */
 static uint64_t home_of(const mc_op_table *table, uint64_t key)
 {
     return (key ^ (key >> 6) ^ (key >> 13) ^ (key >> 24)) & table->mask;

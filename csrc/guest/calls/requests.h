@@ -1,5 +1,6 @@
-/* Data kept for a handle until it is completed or freed: receives in progress, persistent requests, matched messages,
-   communicators. The tables are bounded and lock-free, in the process's own memory. This code does not use MPI. */
+/* Data that are kept for a handle until the handle is completed or freed: receives in progress, persistent requests,
+   matched messages, communicators. The tables are bounded and lock-free, in the process's own memory. This code does
+   not use MPI. */
 #ifndef MPICOLOC_REQUESTS_H
 #define MPICOLOC_REQUESTS_H
 
@@ -7,7 +8,7 @@
 #include <string.h>
 
 enum {
-    MC_OPS_PER_BUCKET = 7, /* together with is_passed they fill one cache line */
+    MC_OPS_PER_BUCKET = 7, /* the keys and is_passed together fill one cache line */
     MC_OP_BUCKETS_TRIED = 4,
 };
 
@@ -61,8 +62,9 @@ extern int mc_ops_shared;
 /* Add an operation to the table. Returns 0 if there is no room. */
 int mc_op_add(mc_op_table *table, uint64_t key, const mc_op *op);
 
-/* Number of rows added so far. A thread reads it before it completes a handle. Once the library has freed the handle,
-   another thread can get the same handle and add it, so only rows added before belong to this completion. */
+/* Number of rows added so far. A thread reads this number before it completes a handle. Once the library has freed the
+   handle, another thread can get the same handle and add a row for it. So only rows that are older than this number
+   belong to the completion. */
 static inline uint64_t mc_ops_now(const mc_op_table *table)
 {
     return __atomic_load_n(&table->n_added, __ATOMIC_ACQUIRE);

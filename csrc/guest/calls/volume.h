@@ -15,7 +15,7 @@ struct mc_volume {
     uint64_t read_bytes, written_bytes; /* from files, to files */
     uint64_t message_bytes;             /* size of the one message to `peer` */
     int is_message;
-    uint32_t one_sided; /* MC_ONE_SIDED: the peer counts neither the bytes sent nor those received by this call */
+    uint32_t one_sided; /* MC_ONE_SIDED: the peer does not count the bytes that this call sends or receives */
     int peer;
     uint32_t pending_kind; /* kind of operation that completes later (MC_OP_...), when its size becomes known */
     int pending_peer;
@@ -24,16 +24,16 @@ struct mc_volume {
     mc_frame *frame;
     mc_ranks *collective; /* ranks of a collective; NULL for other calls */
     int root;             /* root's rank in `collective` (on an intercommunicator: in the remote group), -1: none */
-    uint64_t whole_bytes, own_bytes; /* the buffer or one rank's part; this rank's bytes if the parts differ in size */
+    uint64_t whole_bytes, own_bytes; /* of the buffer or of one rank's part; of this rank if the parts differ in size */
     uint64_t item_bytes;             /* size of the datatype */
-    int is_kept;                     /* 1: a persistent operation, which moves nothing until it is started */
+    int is_kept;                     /* 1: persistent operation, which moves no data until it is started */
     struct mc_kept *kept;            /* persistent collectives: data that each start counts */
 };
 
 enum { /* kinds of mc_op */
        MC_OP_NONE,
        MC_OP_RECV,
-       MC_OP_WHOLE_RECV, /* counted as posted, from the peer named in the call, because its status is not usable */
+       MC_OP_WHOLE_RECV, /* receive whose status is not usable: the posted bytes count */
        MC_OP_READ,
        MC_OP_WRITE,
        MC_OP_SEND,  /* persistent */
@@ -41,8 +41,9 @@ enum { /* kinds of mc_op */
        MC_OP_CANCELLED = 16,
 };
 
-/* Consecutive calls mostly use the same type, and this cache is cheaper than asking the library. MPI may reuse a freed
-   type's handle for a type of another size, so every free starts a new generation. */
+/* Consecutive calls mostly use the same type, and this cache is cheaper than asking the library. Whenever a type is
+   freed, a new generation begins and the caches become invalid, because MPI may reuse the handle for a type of another
+   size. */
 typedef struct mc_last_type {
     MPI_Datatype type;
     uint64_t generation;
@@ -65,17 +66,18 @@ static inline uint64_t mc_bytes(long long count, MPI_Datatype type)
 
 void mc_record_moved(mc_frame *frame, mc_volume *v);
 
-/* matrix.c: records from which the traffic between ranks is computed. Record a collective; call this before
+/* Record a collective in the tables from which the traffic between ranks is computed (matrix.c). Call this before
    mc_leave. */
 void mc_record_collective(const mc_volume *v);
 /* Record the bytes that this rank sends to rank i of a communicator in a collective whose parts differ. */
 void mc_record_part(mc_volume *v, const mc_ranks *ranks, int i, uint64_t bytes);
-/* Keep a persistent collective, to record it at each start. Returns NULL if the collective moves nothing. */
+/* Keep the data of a persistent collective, which is recorded at each start. Returns NULL if the collective moves
+   nothing. */
 struct mc_kept *mc_keep_collective(mc_volume *v);
 void mc_kept_start(const struct mc_kept *kept, mc_volume *v);
 void mc_kept_free(struct mc_kept *kept);
 
-/* Record that a receive of so many bytes from rank `source` of a communicator completed in this call. */
+/* Record that this call completed a receive of `bytes` bytes from rank `source` of a communicator. */
 void mc_volume_received(mc_volume *v, const mc_ranks *ranks, int source, uint64_t bytes);
 
 /* Item i of an array argument as a C handle. */
@@ -90,8 +92,8 @@ void mc_persistent_keep(MPI_Request request, mc_volume *v);
 void mc_request_began(mc_volume *v, MPI_Request request);
 void mc_volume_done(mc_volume *v);
 
-/* calls_gen.h declares the functions that calls.toml names. For receives that complete later, they only fill in the
-   pending fields, which mc_request_began or mc_persistent_keep reads. in_place: this buffer is MPI_IN_PLACE. wide: the
-   counts are MPI_Count, not int. */
+/* calls_gen.h declares the functions that calls.toml names. If a receive completes later, its function only fills in
+   the pending fields, and mc_request_began or mc_persistent_keep reads these fields. in_place: this buffer is
+   MPI_IN_PLACE. wide: the counts are MPI_Count, not int. */
 
 #endif

@@ -42,10 +42,10 @@ typedef struct jump {
 /* In private memory, so that a forked child has its own copy. */
 static jump jumps[MC_N_PLACES];
 static int n_jumps;
-static int is_whole;                   /* all requested jumps are installed */
+static int is_whole;                   /* 1: all requested jumps are installed */
 static uint64_t pages[MC_N_PAGES_MAX]; /* of stubs, mapped so far */
 static int n_pages;
-static int is_locked; /* a thread is changing code */
+static int is_locked; /* 1: a thread is changing code */
 static mc_counting *counting;
 static int gate_signal;
 
@@ -86,8 +86,9 @@ static int store_16_bytes(uint64_t address, const uint64_t wanted[])
     return 1;
 }
 
-/* Replace the aligned word if it equals `expected`, by one atomic store no wider than needed: threads that run this
-   code execute the old word or the new one, never a mixture. Returns 0 if the word differs or no such store exists. */
+/* Replace the aligned word if it equals `expected`. A single atomic store, no wider than needed, replaces it, so that
+   threads execute either the old code or the new code, never a mixture. Returns 0 if the word differs or the processor
+   has no such store. */
 static int exchange_word(uint64_t address, const uint64_t expected[], const uint64_t wanted[])
 {
     uint64_t *halves = (uint64_t *)address;
@@ -111,8 +112,8 @@ static int word_is(uint64_t address, const uint64_t expected[])
 }
 
 /* Remove all jumps. A jump that cannot be removed now stays in the table for the next try. Rows do not move, because
-   another thread may fork, and the child reads them. Change access rights only on pages that still hold one of our
-   jumps: on other pages another object may have been mapped. */
+   another thread may fork at any time, and the child reads the rows. Change access rights only on pages that still hold
+   one of our jumps, because another object may have been mapped on other pages. */
 static void take_back(void)
 {
     uint64_t page = 0;
@@ -143,7 +144,8 @@ static int is_own_page(uint64_t page)
     return 0;
 }
 
-/* Compare more than the word: another library may have been loaded at the address and have the same word there. */
+/* Compare more code than the word: another library may have been loaded at this address, and may contain the same
+   word. */
 static int is_same_code(const mc_patch *patch)
 {
     uint8_t code[MC_CODE_BYTES];
@@ -153,8 +155,8 @@ static int is_same_code(const mc_patch *patch)
            memcmp(code, patch->code, n) == 0;
 }
 
-/* Enter the jump in the table before it is written: another thread may fork right after that, and the child must know
-   the jump. */
+/* Enter the jump in the table before the jump is written: another thread may fork right after the jump is written, and
+   the child must find the jump in the table. */
 static void note_jump(const mc_patch *patch)
 {
     jump *made = &jumps[n_jumps];
@@ -182,7 +184,7 @@ static int write_jump(const mc_patch *patch)
 static int write_jumps(void)
 {
     uint64_t n = counting->n_patches < MC_N_PLACES ? counting->n_patches : MC_N_PLACES;
-    for (uint64_t i = 0; i < n; i++) /* check all places first: a jump already written would look like changed code */
+    for (uint64_t i = 0; i < n; i++) /* check all places first: a jump already written looks like changed code */
         if (!is_same_code(&counting->patches[i]))
             return 0;
     for (uint64_t i = 0; i < n; i++)
@@ -220,10 +222,10 @@ static int map_stubs(mc_stub_page *page)
     return 1;
 }
 
-/* ---- the lease: the time for which the code may stay patched unless the agent renews the lease, as the agent may have
-   been killed. A kernel timer ends the lease even if the program makes no MPI calls. The timer's signal goes to one
-   particular thread: a signal to the process could go to the thread in which the C library waits for the application's
-   timers, because that thread awaits the same signal. ---- */
+/* ---- the lease: the time for which the code may stay patched. The agent renews the lease; if the agent is killed, the
+   lease runs out. A kernel timer ends the lease even if the program makes no MPI calls. The timer's signal goes to one
+   particular thread. A signal to the whole process could go to the thread in which the C library waits for the
+   application's timers, because that thread awaits the same signal. ---- */
 
 /* The kernel's struct sigevent: the C library's name for the field with the thread's ID differs between versions. */
 typedef struct kernel_sigevent {
@@ -263,7 +265,7 @@ static int begin_lease(uint64_t until_ns)
     event.signal = gate_signal;
     event.notify = TO_ONE_THREAD;
     event.tid = (int)syscall(SYS_gettid);
-    end_lease(); /* an older timer may be for a thread that has ended, and would not fire */
+    end_lease(); /* an older timer may belong to a thread that has ended, and would then not fire */
     if (syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) != 0)
         return 0;
     __atomic_store_n(&has_timer, 1, __ATOMIC_RELEASE);
@@ -274,9 +276,9 @@ static int begin_lease(uint64_t until_ns)
 static int install(void)
 {
     int is_done = 1;
-    if (is_whole) /* an earlier request, whose completion the agent missed */
+    if (is_whole) /* an earlier request has installed them, and the agent missed its completion */
         return 1;
-    if (n_jumps) /* some could not be removed earlier */
+    if (n_jumps) /* some jumps could not be removed earlier */
         take_back();
     if (n_jumps)
         return 0;
@@ -323,7 +325,7 @@ uint64_t mc_patch_check_lease(uint64_t now)
         return 0;
     if (now < until)
         return until;
-    /* Block signals: a handler could fork, or receive a request for a patch. */
+    /* Block signals, because a handler could fork or receive a request for a patch. */
     if (syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof mask) != 0)
         return 0;
     int is_own = lock();
@@ -422,8 +424,8 @@ static int64_t name_tracer(int pid)
     return MC_READER_ALLOWED;
 }
 
-/* Give the requesting process permission to read, unless the program has named another: the kernel stores only one, and
-   does not reveal which. */
+/* Give the requesting process permission to read, unless the program has named another process: the kernel stores only
+   one, and does not reveal which one. */
 static void allow_reader(void)
 {
     int pid = __atomic_load_n(&counting->reader_pid, __ATOMIC_ACQUIRE);
@@ -438,8 +440,8 @@ static void forget_reader(void)
     is_allowed = 0;
 }
 
-/* Counters of the stubs. They are in thread-local memory, at a fixed offset from the thread pointer: so a stub needs no
-   register, and threads share no cache line. */
+/* Counters of the stubs, in thread-local memory at a fixed offset from the thread pointer. So a stub needs no register,
+   and threads share no cache line. */
 static __thread struct {
     uint64_t tid;
     uint64_t n[MC_N_PLACES];
@@ -490,10 +492,11 @@ void mc_patch_register_thread(void)
 void mc_patch_open(mc_segment *segment)
 {
     const char *meter = mc_option_text(MC_OPT_METER);
-    /* Jobs with other meters skip this. With `auto` the meter may turn out to be ipc, which wastes one system call. */
+    /* Jobs with other meters skip this. With `auto`, one system call is wasted if the meter turns out to be ipc. */
     if (meter && strcmp(meter, "auto") != 0 && strcmp(meter, "count") != 0)
         return;
-    /* A system-call filter could kill the process for a call that the program itself never makes. */
+    /* If the process has a system-call filter, the filter could kill it for a system call that the program itself never
+       makes. */
     if (mc_option_number(MC_OPT_PATCHING) == 0.0 || mc_proc_n_filters(0) != 0 ||
         syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE, 0, 0) != 0)
         return;
@@ -520,7 +523,7 @@ void mc_patch_close(void)
     end_lease();
     mc_patch_has_jumps = 0;
     counting->n_patched = 0;
-    /* stays locked, so that no code changes any more */
+    /* keep the lock, so that no code is changed any more */
 }
 
 void mc_patch_forget(void)

@@ -1,5 +1,6 @@
 /* Patches of the program's code for the duration of a measurement: jumps to stubs that count (meter count). The agent
-   says what to write; a thread of this rank writes it, while all threads that were running are paused in the gate. */
+   prepares the new code. A thread of this rank writes it, while all threads that were running are paused in the
+   gate. */
 #ifndef MPICOLOC_PATCH_H
 #define MPICOLOC_PATCH_H
 
@@ -16,8 +17,8 @@ void mc_patch_close(void);
 /* Restore all code in a forked child, which has inherited the jumps and is not measured. */
 void mc_patch_forget(void);
 
-/* Restore all code if the agent has not renewed its lease. Called in MPI calls; other threads keep running, as at the
-   rank's end. Returns the time of the next check, 0 if none is needed. */
+/* Restore all code if the agent has not renewed its lease. This is called in MPI calls. Other threads keep running
+   meanwhile, as they do at the rank's end. Returns the time of the next check, 0 if none is needed. */
 uint64_t mc_patch_check_lease(uint64_t now);
 /* In the gate's handler, when the lease's timer expires: check the lease, and set the timer for the next check. */
 void mc_patch_obey_lease(void);

@@ -15,8 +15,8 @@ int mc_f_resolve(void *slot, const char *profiling_name, const char *name)
     return 1;
 }
 
-/* Address of one of Fortran's named constants, which are variables recognised by address. A copy in the program takes
-   precedence over the library's. */
+/* Address of one of Fortran's named constants. These are variables, and MPI recognises them by their address. A copy in
+   the program takes precedence over the variable in the library. */
 static const void *constant(const void **cache, const char *name)
 {
     const void *found = MC_POINTER(*cache);

@@ -18,7 +18,8 @@ static inline void *mc_f_swap(void *comm)
     return mc_f_is_world(comm) ? &mc_f_app_world : comm;
 }
 
-/* Find a real Fortran function by its profiling name, else the next definition of `name` after our wrapper. */
+/* Find a real Fortran function by its profiling name, or if there is none, the next definition of `name` after our
+   wrapper. */
 int mc_f_resolve(void *slot, const char *profiling_name, const char *name);
 
 MPI_Datatype mc_f_type(const void *type);
@@ -33,7 +34,8 @@ int mc_f_is_in_place(const void *buffer);
 /* 1 if the program passed MPI_STATUS_IGNORE or MPI_STATUSES_IGNORE. */
 int mc_f_is_ignored(const void *status);
 
-/* The status to pass, which can be read after the call: `own` if the program passed MPI_STATUS_IGNORE. */
+/* The status to pass to MPI: the program's status, or `own` if the program passed MPI_STATUS_IGNORE. It can be read
+   after the call. */
 void *mc_f_own_status(void *status, MPI_Fint *own);
 const MPI_Status *mc_f_status(MPI_Status *out, const void *status);
 

@@ -82,7 +82,8 @@ void *mc_find(const char *name)
     X(errors_return, "ompi_mpi_errors_return", MPI_ERRORS_RETURN)
 
 #ifdef OPEN_MPI
-/* Search the executable first: unlike functions, data may have been copied into it, and then only the copy is used. */
+/* Search the executable first. Unlike functions, data may have been copied into the executable, and then only the copy
+   is used. */
 static void *find_data(const char *name)
 {
     void *found = dlsym(RTLD_DEFAULT, name);

@@ -24,13 +24,13 @@ typedef struct mc_constants {
 
 extern mc_constants mc_known;
 extern mc_real_table mc_real;
-extern mc_real_table mc_next; /* functions of the next tool between this library and MPI, else MPI's own */
+extern mc_real_table mc_next; /* functions of the next tool before MPI, or of MPI if there is no tool */
 
 /* Fill one pointer of a table. Returns 0 if no loaded library has the function. Threads may call this at once, because
    all store the same value. */
 int mc_resolve(void *slot, const char *name);
 
-/* mc_resolve for a pointer of mc_next. name: with the P. */
+/* The same for a pointer of mc_next. name: the function's name with the P. */
 int mc_resolve_next(void *slot, const char *name);
 
 /* Address of a symbol of the MPI library, even if the program loaded the library with RTLD_LOCAL. NULL: not found. */

@@ -16,7 +16,8 @@ static MPI_Comm shown(MPI_Comm comm)
     return mc_is_swapped && comm == mc_app_world ? mc_known.world : comm;
 }
 
-/* ---- error handlers: MPI passes them no user data, so a fixed set of callers serves one handler each ---- */
+/* ---- error handlers: MPI passes them no user data, so there is a fixed set of callers, each of which serves one
+   handler ---- */
 
 typedef void (*handler)(MPI_Comm *, int *, ...);
 
@@ -73,7 +74,7 @@ void mc_errhandler_given(void *function)
         return;
     for (int i = 0; i < N_HANDLERS; i++) {
         handler there = NULL;
-        /* the same function keeps its caller; if all callers are taken, the function sees the swapped handle */
+        /* a function that has a caller keeps it; if all callers are taken, the function gets the swapped handle */
         if (atomic_compare_exchange_strong(&functions[i], &there, given) || there == given) {
             memcpy(function, &callers[i], sizeof given);
             return;
@@ -86,8 +87,8 @@ void mc_errhandler_given(void *function)
 typedef int (*copy_function)(MPI_Comm, int, void *, void *, void *, int *);
 typedef int (*delete_function)(MPI_Comm, int, void *, void *);
 
-/* Never freed, because a communicator can have the attribute after its key has been freed. Kept in a list, so that the
-   application's leak checkers see that the records are in use. */
+/* The records are never freed, because a communicator can have an attribute after the attribute's key has been freed.
+   They are kept in a list, so that the application's leak checkers see that the records are in use. */
 struct record {
     struct record *before;
 };

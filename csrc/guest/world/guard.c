@@ -1,5 +1,5 @@
-/* Guard against the wrong MPI family. A shim preloaded into a program of another family would truncate that family's
-   handles. So before main, the shim restarts such a program without itself. */
+/* Guard against the wrong MPI family. If a shim is preloaded into a program of another family, it would truncate the
+   handles of that family. So the shim restarts such a program before main, without preloading itself. */
 #define _GNU_SOURCE
 #include "guest/hooks.h"
 #include "guest/mpi/real.h"
@@ -11,14 +11,15 @@
 #include <string.h>
 #include <unistd.h>
 
-/* 0 for programs that load MPI later (Python). For those, mc_library_fits switches recording off. */
+/* 0 for programs that load MPI later (Python). For such programs, mc_library_fits switches recording off. */
 static int is_of_another_family(void)
 {
     return dlsym(RTLD_NEXT, "PMPI_Init") != NULL &&
            (dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") != NULL) != MC_IS_OPEN_MPI;
 }
 
-/* Remove this library from LD_PRELOAD. Returns 0 if it was not there, so that a program is restarted at most once. */
+/* Remove this library from LD_PRELOAD. Returns 0 if the library was not there, so that a program is restarted at most
+   once. */
 static int leave_preload(const char *own_path)
 {
     const char *present = getenv("LD_PRELOAD");

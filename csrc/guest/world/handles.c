@@ -1,7 +1,8 @@
 /* Wrappers for programs that get MPI's functions from a library handle (dlopen and dlsym: Julia, numba, ctypes), or
    load a library that prefers its own dependencies (RTLD_DEEPBIND). Without wrappers they would see the launcher's
-   world, which contains the coordinator. In a dlmopen namespace wrappers are not possible. The coordinator is then
-   notified and ends the job, whose ranks would otherwise wait for the coordinator forever. */
+   world, which contains the coordinator. Wrappers are not possible in a dlmopen namespace. If a program uses one, the
+   coordinator is notified and ends the job, because the job's ranks would otherwise wait for the coordinator
+   forever. */
 #define _GNU_SOURCE
 #include "guest/mpi/real.h"
 #include "guest/world/launch.h"
@@ -71,7 +72,8 @@ static int is_of_this_family(void *handle, const void *found)
 #endif
 }
 
-/* The function that a program linked with MPI would call: our wrapper, or that of a tool before us. NULL: none. */
+/* The function that a program linked with MPI would call: our wrapper, or the wrapper of a tool before us. Returns NULL
+   if there is no wrapper. */
 static void *wrapper(const char *name)
 {
     void *found = real_dlsym(RTLD_DEFAULT, name);
@@ -147,7 +149,7 @@ static void bind_calls(const struct link_map *map)
     bind_entries(map, data, data ? data_bytes / sizeof *data : 0, symbols, names);
 }
 
-/* Redirect every library loaded from a file; libraries in the global scope use the wrappers already. */
+/* Redirect every library that was loaded from a file. Libraries in the global scope use the wrappers already. */
 static void bind_libraries(void *handle)
 {
     struct link_map *map = NULL;

@@ -31,7 +31,7 @@ static int begins_with(const char *text, const char *const *prefixes)
     return 0;
 }
 
-/* Compares only the beginning: distributions add suffixes (mpirun.openmpi), and the kernel cuts names to 15
+/* Compare only the beginning of the name: distributions add suffixes (mpirun.openmpi), and the kernel cuts names to 15
    characters. */
 static int is_launcher(const char *name)
 {
@@ -74,9 +74,9 @@ static int is_rank_of_ours(int pid)
     return is_rank && is_ours;
 }
 
-/* Walk up the ancestors. `wrap` noted its process ID, which exec keeps. A launcher below that process has started
-   another job, whereas shells below it only help to start the application. If the walk ends before that process, for
-   example in a container, trust the environment. */
+/* Walk up the ancestors. `wrap` has noted its process ID, which exec keeps. If there is a launcher between this process
+   and `wrap`, it has started another job; shells in between only help to start the application. If the walk does not
+   reach `wrap`, for example in a container, trust the environment. */
 static void look_up(void)
 {
     static const char *const proxies[] = {"hydra_pmi", "pmi_proxy", NULL};
@@ -88,7 +88,7 @@ static void look_up(void)
         if (proxy_pid == 0 && begins_with(name, proxies))
             proxy_pid = pid;
         if (is_launcher(name)) {
-            /* Take the topmost launcher: a rank itself, or its parent, may have a launcher's name. */
+            /* Take the topmost launcher, because a rank itself, or its parent, may have the name of a launcher. */
             launcher_pid = pid != (int)getpid() ? pid : 0;
             is_between |= wrap_pid > 0 && is_below;
         } else if (launcher_pid) {
@@ -170,7 +170,7 @@ void mc_announce(const char *how)
         n = place < 0 ? write(fd, record, MC_RECORD_LEN) : pwrite(fd, record, MC_RECORD_LEN, place);
     if (place < 0 && n == MC_RECORD_LEN)
         place = lseek(fd, 0, SEEK_CUR) - MC_RECORD_LEN;
-    close(fd); /* an empty file, left if the disk has no room for a record, means MPI_Init */
+    close(fd); /* if the disk has no room for a record, the file stays empty, which means MPI_Init */
 }
 
 static void make_job_file(const char *what)

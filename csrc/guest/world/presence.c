@@ -25,7 +25,7 @@ static const uint64_t WAIT_NS = 5000000000; /* some MPI libraries let a rank ret
 static char group[N_GROUP], own_path[MC_PATH_LEN], session_path[MC_PATH_LEN];
 static int n_present; /* number of ranks on this node; 0 until all have been seen */
 
-/* Names of session files, used in rotation because other processes may be one round ahead or behind. */
+/* Names of session files. They are used in turn, because other processes may be one round ahead or one round behind. */
 static const char *const times[] = {"in0", "in1", "in2"};
 enum { N_TIMES = sizeof times / sizeof *times };
 static int n_times, session_pid;
@@ -33,7 +33,7 @@ static int n_times, session_pid;
 /* Number of ranks that the launcher started on this node; 0 if unknown. */
 static int n_started(void)
 {
-#ifdef OPEN_MPI /* a job of the other MPI family may have started this one, which inherits its variables */
+#ifdef OPEN_MPI /* a job of the other MPI family may have started this job, which then inherits that job's variables */
     static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_SIZE"};
 #else
     static const char *const names[] = {"MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE"};
@@ -51,7 +51,7 @@ static int n_started(void)
 static void name_group(int launcher)
 {
     const char *job = getenv("PMIX_NAMESPACE");
-    size_t n = job ? strlen(job) : 0; /* names of jobs differ at the end */
+    size_t n = job ? strlen(job) : 0; /* names of jobs differ in their last characters */
     snprintf(group, sizeof group, "%d-%d-%s", (int)geteuid(), launcher, n ? job + (n > N_JOB ? n - N_JOB : 0) : "");
     for (char *at = group; *at; at++)
         if (!isalnum((unsigned char)*at))
@@ -94,7 +94,7 @@ void mc_presence_tell(void)
 
 typedef struct found_ranks {
     const char *what;
-    int n, n_before; /* number of all ranks found, and of those with a lower process ID */
+    int n, n_before; /* number of ranks found; number of those ranks that have a lower process ID */
 } found_ranks;
 
 /* Checks the owner, because any user can create files in the folder. */

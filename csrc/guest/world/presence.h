@@ -7,8 +7,8 @@
    entered it. */
 void mc_presence_tell(void);
 
-/* After MPI_Init: 0 if a rank of this node has left no file; the first rank with a file then reports that to the user.
-   1 if all have left files, or if this cannot be known. */
+/* Call this after MPI_Init. Returns 0 if a rank of this node has left no file; the first rank with a file reports that
+   to the user. Returns 1 if all ranks have left files, or if this cannot be known. */
 int mc_is_everywhere(void);
 
 /* After mc_is_everywhere: 1 if the ranks seen on this node are the whole world of n_ranks. */
@@ -19,7 +19,7 @@ void mc_presence_end(void);
 
 /* Call these before the first and after the last open session of a process. The first function waits, within a limit,
    until every process of the node has ended its earlier sessions. MPICH gives its shared memory the same name each
-   time: a process that opens it too early waits forever, or finds old contents. */
+   time, so a process that opens it too early waits forever or finds old contents. */
 void mc_presence_begin_sessions(void);
 void mc_presence_end_sessions(void);
 

@@ -56,8 +56,8 @@ static void copy(char *to, const char *from)
     snprintf(to, MC_NAME_LEN, "%s", from);
 }
 
-/* Fill app_ranks without allocating memory. Errors are not reported: a rank that lacks memory must not keep others
-   waiting here. */
+/* Fill app_ranks without allocating memory. Errors are not reported, because a rank that lacks memory must not keep
+   other ranks waiting here. */
 static int translate(MPI_Group application, MPI_Group real, int size)
 {
     int ranks[N_AT_ONCE], status = MPI_SUCCESS;
@@ -89,7 +89,7 @@ static void note_real_ranks(MPI_Comm application, MPI_Comm real)
 }
 
 /* The world without coordinators, or MPI_COMM_NULL if that fails. The coordinators make the same call, but with colour
-   1. Both worlds keep the order of the real ranks. */
+   1. In both new worlds, the ranks keep their real order. */
 static MPI_Comm split_world(MPI_Comm real)
 {
     int real_rank = 0;
@@ -129,8 +129,8 @@ static int end_world(MPI_Comm comm, int keyval, void *value, void *extra)
     return MPI_SUCCESS;
 }
 
-/* MPI_Finalize deletes the attributes of MPI_COMM_SELF, then those of MPI_COMM_WORLD. Under `wrap` the application's
-   world is another communicator, so the delete function of an attribute of MPI_COMM_SELF frees that communicator. */
+/* MPI_Finalize deletes the attributes of MPI_COMM_SELF, and then the attributes of MPI_COMM_WORLD. Under `wrap` the
+   application's world is another communicator, which the delete function of an attribute of MPI_COMM_SELF frees. */
 static void end_world_with_self(void)
 {
     int keyval;
@@ -157,7 +157,7 @@ static int swap_world(void)
     return 1;
 }
 
-/* The key from the launcher, unless this job was spawned: then the environment holds its parent's key. */
+/* The key from the launcher; NULL if this job was spawned, because the environment then holds the key of its parent. */
 static const char *given_key(void)
 {
     return is_spawned ? NULL : mc_given_key();
@@ -209,7 +209,7 @@ static void read_library_version(char *text)
     for (char *at = text; (at = strchr(at, '\t')) != NULL;)
         *at = ' ';
 #if !defined(OPEN_MPI) && !defined(MPICH_VERSION)
-    /* this shim's table of calls comes from another header than the library's own */
+    /* the header from which this shim's table of calls was made is not the library's own */
     size_t n = strlen(text);
     snprintf(text + n, MPI_MAX_LIBRARY_VERSION_STRING - n, ", standard ABI");
 #endif
@@ -225,9 +225,9 @@ static int have_all(void)
 }
 
 /* Warn if ranks are missing: a rank on a node to which the launcher did not pass LD_PRELOAD never makes the collective
-   calls. A collective call cannot be cancelled, but a waiting rank can report the cause. Skipped when one node has all
-   ranks, because the application's first request would reuse this request object. MPI_Cancel of a send in MPICH 5.0.2
-   reads the object's old contents: it waits forever, whereas with a new object it would crash. */
+   calls. A collective call cannot be cancelled, but a waiting rank can report the cause. This is skipped when one node
+   has all ranks, because the application's first request would reuse the request object of this call. In MPICH 5.0.2,
+   MPI_Cancel of a send reads the object's old contents and waits forever; with a new object, it would crash. */
 static void wait_for_all_nodes(void)
 {
     MPI_Request request;
@@ -262,8 +262,8 @@ static uint64_t node_id(void)
     return id;
 }
 
-/* Do not use MPI_Comm_split_type, which can separate ranks of one node: MPICH does that if PMI does not report the
-   nodes. The job would then be its own co-runner. */
+/* Do not use MPI_Comm_split_type, because it can separate ranks of one node. In MPICH this happens if PMI does not
+   report the nodes. The job would then be its own co-runner. */
 static MPI_Comm ranks_of_node(int world_rank)
 {
     uint64_t id = node_id();
@@ -316,18 +316,18 @@ static void start(int is_wrapped)
     if (is_node_first && status == MC_OK)
         keeper.is_kept = mc_keeper_start(key, &keeper.n_filters) == MC_OK;
     keeper.id = mc_the_keeper;
-    /* This also makes all ranks wait for the keeper: a rank that aborts earlier would kill the first rank before the
-       keeper exists. */
+    /* This call also makes all ranks wait for the keeper. A rank that aborts earlier would kill the first rank before
+       the keeper exists. */
     MC_REAL(MPI_Bcast)(&keeper, sizeof keeper, mc_known.type_char, 0, local);
     is_kept = (int)keeper.is_kept;
     mc_the_keeper = keeper.id;
     if (!is_kept && identity.mode == MC_MODE_PRELOAD)
-        mc_forget(); /* under wrap the coordinator can still write the profile */
+        mc_forget(); /* nobody is left to write the profile; under `wrap` the coordinator could */
     MC_REAL(MPI_Comm_free)(&local);
     if (mc_own_segment() && mc_pmu_is_wanted() && mc_proc_n_filters(0) <= keeper.n_filters)
         mc_pmu_start();
-    /* Read the used resources after the waits above: in MPI_Init ranks sleep thousands of times while they wait for
-       each other. */
+    /* Read the used resources after the waits above, because ranks sleep thousands of times in MPI_Init while they wait
+       for each other. */
     if (mc_own_segment())
         mc_usage_read(&mc_own_segment()->used_at_init, 1);
 }
@@ -371,7 +371,8 @@ static int end(void)
         return 0;
     phase = STOPPED;
     mc_stop(MC_RANK_FINALIZING);
-    /* Let outstanding messages (buffered sends) move before the ranks sleep below: messages move only in MPI calls. */
+    /* Deliver outstanding messages (buffered sends) before the ranks sleep below, because messages move only in MPI
+       calls. */
     MC_REAL(MPI_Barrier)(mc_app_world);
     /* All ranks wait here, because otherwise they would wait for the first rank in MPI_Finalize, where many libraries
        spin. */
@@ -387,7 +388,7 @@ static int end(void)
    down. */
 #ifdef MC_HAS_SESSIONS
 
-/* Threads may open sessions at the same time: the first thread joins the job, and the others wait for it. */
+/* Threads may open sessions at the same time. The first thread joins the job, and the other threads wait for it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int n_open, n_opening;
 
@@ -578,8 +579,9 @@ static void put_group(mc_handles at, MPI_Group group)
     *(MPI_Group *)(uintptr_t)at.items = group;
 }
 
-/* Remove the coordinators from the group of a process set. On one node, only the set of all processes contains them;
-   its size identifies it. They are excluded by rank, because MPICH aborts if one call gets groups of two sessions. */
+/* Remove the coordinators from the group of a process set. On one node, only the set of all processes contains
+   coordinators, and this set is recognised by its size. They are excluded by rank, because MPICH aborts if one call
+   gets groups of two sessions. */
 void mc_hide_in_group(mc_handles at)
 {
     MPI_Group group = HANDLE_AT(Group, mc_known.group_null, at), kept;
@@ -641,7 +643,7 @@ void mc_after_init(void)
         mc_app_world = mc_known.world;
         if (phase == BEFORE_INIT && !is_spawned && !mc_is_everywhere())
             phase = NOT_OURS;
-        if (phase == BEFORE_INIT) /* if a session is or was recorded, no rank waits here */
+        if (phase == BEFORE_INIT) /* if a session is recorded or was recorded, no rank waits here */
             wait_for_all_nodes();
     }
     begin(mc_app_world);
@@ -658,7 +660,7 @@ void mc_before_finalize(void)
         say_goodbye();
     close_own_session();
     is_world_open = 0;
-    /* Do not free the application's world: attribute functions inside MPI_Finalize may use it. */
+    /* Do not free the application's world, because attribute functions inside MPI_Finalize may use it. */
 }
 
 /* Open MPI begins partitioned communication by duplicating the real world, which needs the coordinator's call too. */
