@@ -15,6 +15,7 @@ from mpicoloc.batch.links import LinkSharing, SharedLinks
 from mpicoloc.batch.order import Allocation, Order
 from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining, Service
+from mpicoloc.batch.slots import SlotSimulation, fill, layout
 from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import policies
@@ -22,6 +23,7 @@ from mpicoloc.pairing import policies
 LEAST_RUN_S = 10.0
 """Shorter run times count as this in bounded slowdowns, so that waits of short jobs do not dominate."""
 _HOUR_S = 3600.0
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -123,20 +125,28 @@ class SharingCosts:
     slowdown_mean: float
 
 
-def lost_node_hours(workload: Workload, lost_s: Floats) -> float:
-    """Node hours lost if jobs took longer by `lost_s`, each on all of its nodes (Eq. 2.3)."""
-    return float((lost_s * workload.n_nodes).sum()) / _HOUR_S
+def lost_node_hours(n_nodes: Floats, lost_s: Floats) -> float:
+    """Node hours lost if jobs took longer by `lost_s`, each on so many nodes (Eq. 2.3)."""
+    return float((lost_s * n_nodes).sum()) / _HOUR_S
 
 
 def slowdowns(workload: Workload, schedule: Schedule) -> Floats:
-    """T_co / T_solo of each job, at least 1."""
-    return np.maximum((schedule.end_s - schedule.start_s) / workload.log.run_s, 1.0)
+    """Run time of each job over that in the log; below 1 if a job is spread and gains from it."""
+    found = (schedule.end_s - schedule.start_s) / workload.log.run_s
+    return np.where(np.abs(found - 1.0) < _ROUNDING, 1.0, found)
 
 
 def of_schedule(
-    workload: Workload, schedule: Schedule, n_nodes: int, busy_node_s: float, shared_node_s: float
+    workload: Workload,
+    schedule: Schedule,
+    n_nodes: int,
+    of_job: Floats,
+    busy_node_s: float,
+    shared_node_s: float,
 ) -> SharingCosts:
-    """Costs of a schedule on `n_nodes` nodes, given the node seconds with at least one job, and with two.
+    """Costs of a schedule on `n_nodes` nodes, of which each job has `of_job`.
+
+    Also given are the node seconds with at least one job, and with at least two.
 
     Notes
     -----
@@ -145,7 +155,7 @@ def of_schedule(
     inter_s = schedule.end_s - schedule.start_s - workload.log.run_s
     return SharingCosts(
         # Rounding can leave a small negative difference for a job that ran alone.
-        lost_node_hours=lost_node_hours(workload, np.maximum(inter_s, 0.0)),
+        lost_node_hours=lost_node_hours(of_job, np.maximum(inter_s, 0.0)),
         busy_node_hours=busy_node_s / _HOUR_S,
         shared_node_hours=shared_node_s / _HOUR_S,
         machine_node_hours=n_nodes * schedule.completion_s / _HOUR_S,
@@ -204,8 +214,7 @@ class Record:
         self._count(simulation)
 
     def _count(self, simulation: Any) -> None:
-        view = simulation.view
-        self.busy.append((view.now_s, view.machine.n_nodes - view.n_free))
+        self.busy.append((simulation.now_s, simulation.n_busy_nodes))
 
 
 SHARING = {
@@ -213,8 +222,14 @@ SHARING = {
     "blind": "two jobs a node, whatever they suffer",
     "model": "two jobs a node where the slowdown model finds that the machine works more",
     "service": "pairs of jobs as `mpicoloc pair --watch` decides them",
+    "cores": "jobs get cores, and fill nodes",
+    "cores-model": "jobs get cores, on the nodes where the slowdown model expects the least loss",
+    "spread": "jobs get half of each of twice the nodes",
+    "spread-model": "the same, on the nodes where the slowdown model expects the least loss",
 }
 """Sharing policies by name."""
+BY_SLOTS = ("cores", "cores-model", "spread", "spread-model")
+"""Policies under which any number of jobs share a node."""
 SHARING_ORDERS = ("fcfs", "easy")
 """Orders that support sharing: the first job of their queues is the job that arrived first."""
 
@@ -267,8 +282,9 @@ class Case:
 class SharedRun:
     """Results of one policy in one case.
 
-    `record` is empty if the nodes of jobs were not recorded. `links_lost_node_hours` is None if links delay
-    no job, and `against_node_hours` is None without a reference allocation.
+    `n_cores` are the cores that each job occupies. `record` is empty if the nodes of jobs were not recorded.
+    `links_lost_node_hours` is None if links delay no job, and `against_node_hours` is None without a
+    reference allocation.
     """
 
     sharing: str
@@ -278,6 +294,7 @@ class SharedRun:
     costs: SharingCosts
     record: Record
     links: SharedLinks
+    n_cores: Ints
     links_lost_node_hours: float | None = None
     against_node_hours: float | None = None
 
@@ -319,20 +336,45 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
     links, record = SharedLinks(machine, len(work)), Record(len(work))
     kept = (record,) if keeps_places else ()
     delayed = () if case.utilisation is None else (LinkSharing(machine, case.utilisation, case.programs),)
-    base = (work, machine, centre.order, centre.allocation, (links, *kept, *delayed))
+    observers = (links, *kept, *delayed)
+    simulation: SharedSimulation | SlotSimulation
     if name == "none":
-        schedule = centre.simulate(*base)
+        schedule = centre.simulate(work, machine, centre.order, centre.allocation, observers)
         busy_s = float(((schedule.end_s - schedule.start_s) * work.n_nodes).sum())
         shared_s = 0.0
     else:
-        slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
-        simulation = SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
+        simulation = _simulation(centre, name, case, observers)
         schedule = simulation.run()
         busy_s, shared_s = simulation.busy_node_s, simulation.shared_node_s
-    costs = of_schedule(work, schedule, machine.n_nodes, busy_s, shared_s)
+    n_cores = cores_of(work, name)
+    of_job = n_cores / work.cores_per_node
+    costs = of_schedule(work, schedule, machine.n_nodes, of_job, busy_s, shared_s)
     figures = outcome(work, machine, schedule, links, costs)
-    lost = lost_node_hours(work, delayed[0].lost_s) if delayed else None
-    return SharedRun(name, case.seed, schedule, figures, costs, record, links, lost)
+    lost = lost_node_hours(of_job, delayed[0].lost_s) if delayed else None
+    return SharedRun(name, case.seed, schedule, figures, costs, record, links, n_cores, lost)
+
+
+def cores_of(work: Workload, name: str) -> Ints:
+    """Cores that each job occupies under a policy: all of its nodes unless jobs get cores."""
+    if name in ("cores", "cores-model"):
+        return layout(name, work.cores_per_node).slots_of(work)
+    return work.n_nodes * work.cores_per_node
+
+
+def _simulation(
+    centre: Centre, name: str, case: Case, observers: Sequence[engine.Observer]
+) -> SharedSimulation | SlotSimulation:
+    work, machine = centre.workload, centre.machine
+    if name in BY_SLOTS:
+        chosen = layout(name, work.cores_per_node)
+        rule = fill(centre.allocation)
+        return SlotSimulation(
+            work, machine, centre.order, rule, observers, case.programs, case.slowdowns, chosen,
+            by_model=name.endswith("-model"),
+        )  # fmt: skip
+    slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
+    base = work, machine, centre.order, centre.allocation, observers
+    return SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
 
 
 def _sharing(centre: Centre, name: str) -> Sharing:

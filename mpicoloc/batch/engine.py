@@ -118,6 +118,15 @@ class Simulation:
         """Time of the current event."""
         return self.view.now_s
 
+    @property
+    def n_busy_nodes(self) -> int:
+        """Number of nodes with a job."""
+        return self.view.machine.n_nodes - self.view.n_free
+
+    def nodes_of(self, taken: Ints) -> Ints:
+        """The nodes of which a job has taken these units; here the units are nodes."""
+        return taken
+
     def run(self) -> Schedule:
         """Handle all events; at each instant first ends, then arrivals, then the queue."""
         n_over, n_told = 0, 0
@@ -203,7 +212,7 @@ class Simulation:
         self.repaced.discard(job)
         self._stale.discard(job)
         for observer in self.observers:
-            observer.ended(self, job, nodes)
+            observer.ended(self, job, self.nodes_of(nodes))
         for other in self._followers.get(job, ()):
             heapq.heappush(self._later, (self.now_s + float(self.workload.log.think_s[other]), other))
 
@@ -269,12 +278,15 @@ class Simulation:
         place = self._order(self.view) if len(self.waiting) and self.view.n_free else None
         if place is None:
             return False
-        chosen = self.view.nodes_for(int(self.waiting["n_nodes"][place]))
-        assert chosen is not None, "an order chose a job that finds no nodes"
         job = int(self.waiting["job"][place])
+        chosen = self._choose(job, int(self.waiting["n_nodes"][place]))
+        assert chosen is not None, "an order chose a job that finds no nodes"
         self.waiting.remove(place)
         self._begin(job, chosen)
         return True
+
+    def _choose(self, job: int, n_nodes: int) -> Nodes | None:
+        return self.view.nodes_for(n_nodes)
 
     def _begin(self, job: int, chosen: Nodes) -> None:
         view, (nodes, use) = self.view, chosen
@@ -282,7 +294,7 @@ class Simulation:
         view.take(job, nodes, use, self.now_s + float(self.workload.estimate_s[job]))
         self._start_work(job, nodes)
         for observer in self.observers:
-            observer.began(self, job, nodes)
+            observer.began(self, job, self.nodes_of(nodes))
 
     def _start_work(self, job: int, nodes: Ints) -> None:
         self.nodes[job] = nodes

@@ -147,9 +147,9 @@ def _policy(
 ) -> PolicyFigures:
     own = by_name[name]
     rows = [_row(run) for run in own]
-    least, most = {"slowdown_mean": 1.0}, {"utilisation_frac": 1.0}
+    most = {"utilisation_frac": 1.0}
     found: dict[str, Estimate | None] = {
-        key: over_seeds([row[key] for row in rows], unit, least.get(key, 0.0), most.get(key, np.inf))
+        key: over_seeds([row[key] for row in rows], unit, 0.0, most.get(key, np.inf))
         for key, unit in _UNITS.items()
     }
     bills = {tariff.pricing: [_bill(centre, run, tariff) for run in own] for tariff in tariffs}
@@ -204,9 +204,9 @@ def _compared(
 def _bill(centre: Centre, run: SharedRun, tariff: Tariff) -> Floats:
     """The charge for each job, SU (Breslow et al. 2013, Eq. 2)."""
     work, schedule = centre.workload, run.schedule
-    n_cores, wall_s = work.n_nodes * work.cores_per_node, schedule.end_s - schedule.start_s
-    slowdown = comparison.slowdowns(work, schedule)
-    jobs = zip(n_cores.tolist(), wall_s.tolist(), slowdown.tolist(), strict=True)
+    wall_s = schedule.end_s - schedule.start_s
+    slowdown = np.maximum(comparison.slowdowns(work, schedule), 1.0)
+    jobs = zip(run.n_cores.tolist(), wall_s.tolist(), slowdown.tolist(), strict=True)
     return np.array([tariff.shared_su(*job) for job in jobs])
 
 
@@ -252,7 +252,15 @@ def table(found: Sequence[PolicyFigures]) -> list[list[str]]:
 
 def sentences(found: Sequence[PolicyFigures]) -> list[str]:
     """A sentence for each policy on the savings or cost of sharing."""
-    words = {"blind": "blindly", "model": "by model", "service": "as the pairing service decides"}
+    words = {
+        "blind": "blindly",
+        "model": "by model",
+        "service": "as the pairing service decides",
+        "cores": "by cores",
+        "cores-model": "by cores and model",
+        "spread": "spread over twice the nodes",
+        "spread-model": "spread over twice the nodes by model",
+    }
     lines = []
     for each in found:
         if (saved := each.figures["saved_frac"]) is not None:

@@ -182,7 +182,9 @@ def test_work_is_conserved_and_all_jobs_end(queue, is_blind, packs, by, chosen):
     assert (took_s <= log.run_s * true.max() + 1e-6).all()
     occupied_s = (took_s * work.n_nodes).sum()
     assert simulation.busy_node_s + simulation.shared_node_s == pytest.approx(occupied_s)
-    told = comparison.of_schedule(work, schedule, 4, simulation.busy_node_s, simulation.shared_node_s)
+    told = comparison.of_schedule(
+        work, schedule, 4, work.n_nodes, simulation.busy_node_s, simulation.shared_node_s
+    )
     assert told.lost_node_hours * 3600 == pytest.approx(
         occupied_s - (log.run_s * work.n_nodes).sum(), abs=1e-6
     )

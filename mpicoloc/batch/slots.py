@@ -1,0 +1,357 @@
+"""Layouts in which any number of jobs share a node: jobs get slots of nodes, a core or half a node each.
+
+Under `CORES` a job gets as many cores as it asked for, and the jobs of a node are neighbours, as with Slurm's
+``select/cons_tres`` without oversubscription. Under `SPREAD` a job gets half of each of twice the nodes. The
+order plans with slots as it plans with nodes elsewhere, so backfilling delays no job that it would not delay
+on whole nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpicoloc.batch.allocation import best_fit, first_contiguous
+from mpicoloc.batch.engine import Observer, Simulation
+from mpicoloc.batch.inputs import Machine, Workload
+from mpicoloc.batch.order import FREE, Allocation, Nodes, Order, Uses
+from mpicoloc.batch.shared_simulation import NO_JOB, Slowdowns
+from mpicoloc.core.profile import Floats, Ints
+from mpicoloc.errors import DataError, UsageError
+
+HALVES = 2
+"""Slots of a node under `SPREAD`."""
+TOLERATED_FRAC = 0.05
+"""With a model: a job begins beside others if this costs at most this fraction of its work; otherwise it gets
+an empty node if there is one."""
+
+_N_DIGITS = 12
+"""Digits of a slowdown that are kept, so that rounding errors change no speed."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A layout of jobs on nodes.
+
+    Parameters
+    ----------
+    name : str
+    n_slots : int
+        Slots of each node.
+    is_spread : bool
+        Whether jobs get half of each of twice the nodes. The log's run times are those of packed jobs, which
+        have their own processes as neighbours.
+    """
+
+    name: str
+    n_slots: int
+    is_spread: bool
+
+    def slots_of(self, work: Workload) -> Ints:
+        """Number of slots that each job needs."""
+        if self.is_spread:
+            return work.n_nodes * HALVES
+        whole = work.n_nodes * self.n_slots
+        asked = work.log.n_processors
+        return np.where(asked > 0, np.minimum(asked, whole), whole)
+
+
+def layout(name: str, cores_per_node: int) -> Layout:
+    """The layout of a sharing policy.
+
+    Raises `DataError` if nodes have fewer than two cores, which leaves nothing to share.
+    """
+    if cores_per_node < 2:
+        raise DataError(
+            f"--sharing {name}: nodes have {cores_per_node} core, so jobs cannot share them by cores; give "
+            "--cores-per-node"
+        )
+    is_spread = name.startswith("spread")
+    return Layout(name, HALVES if is_spread else cores_per_node, is_spread)
+
+
+def fill(allocation: Allocation) -> Allocation:
+    """The rule that fills nodes with jobs, by the name of the allocation of whole nodes.
+
+    Raises `UsageError` if the allocation has no counterpart for parts of nodes.
+    """
+    rules = {"best-fit": best_fit, "first-available": first_contiguous, "first-contiguous": first_contiguous}
+    if allocation.name not in rules:
+        raise UsageError(
+            f"--allocation {allocation.name} chooses whole nodes: for jobs that share nodes by cores give one "
+            f"of {', '.join(rules)}"
+        )
+    return Allocation(allocation.name, rules[allocation.name], is_bound_by_number=True)
+
+
+def slot_machine(machine: Machine, n_slots: int) -> Machine:
+    """The machine of all slots; its lowest subtrees are the nodes."""
+    levels = (np.arange(machine.n_nodes), *machine.subtree)
+    repeated = tuple(np.repeat(level, n_slots) for level in levels)
+    return Machine(machine.name, np.repeat(machine.hosts, n_slots), repeated)
+
+
+class SlotSimulation(Simulation):
+    """A simulation in which jobs get slots of nodes.
+
+    Parameters
+    ----------
+    workload, machine, order, observers
+        As for `Simulation`; the machine's nodes, not its slots. Observers get nodes.
+    allocation : Allocation
+        From `fill`.
+    programs : ndarray of int, shape (n_jobs,)
+        Program of each job, an index of the slowdowns.
+    slowdowns : Slowdowns
+        Of programs that have half of a node each.
+    layout : Layout
+    by_model : bool
+        Whether the expected slowdowns choose the nodes; otherwise the allocation does.
+
+    Attributes
+    ----------
+    beside : dict of int to set of int
+        For each running job its neighbours.
+    busy_node_s, shared_node_s : float
+        Node seconds with at least one job, and with at least two.
+
+    Notes
+    -----
+    A neighbour with k of a node's c slots causes 2 k / c of the excess slowdown that it causes with half of
+    the node, and the excesses of several neighbours add up. The slowest of its nodes sets the speed of a job.
+    Under `SPREAD` this is divided by the slowdown of the program beside itself, as in the log's run times.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        machine: Machine,
+        order: Order,
+        allocation: Allocation,
+        observers: Sequence[Observer],
+        programs: Ints,
+        slowdowns: Slowdowns,
+        layout: Layout,
+        *,
+        by_model: bool,
+    ) -> None:
+        in_slots = replace(workload, n_nodes=layout.slots_of(workload))
+        super().__init__(in_slots, slot_machine(machine, layout.n_slots), order, allocation, observers)
+        self._layout, self._programs = layout, programs.tolist()
+        self._job_of = np.full((machine.n_nodes, layout.n_slots), NO_JOB)
+        self._n_jobs = np.zeros(machine.n_nodes, np.int64)
+        self._places: dict[int, tuple[Ints, Ints]] = {}
+        self._true = _Pressure(slowdowns.true, machine.n_nodes, layout)
+        is_exact = slowdowns.true is slowdowns.believed
+        self._believed = self._true if is_exact else _Pressure(slowdowns.believed, machine.n_nodes, layout)
+        self._expected: dict[int, float] = {}
+        self.beside: dict[int, set[int]] = {}
+        self.busy_node_s, self.shared_node_s = 0.0, 0.0
+        self._n_busy, self._n_shared, self._counted_s = 0, 0, 0.0
+        self._chooser = _Chooser(self._believed, machine, allocation) if by_model else None
+
+    @property
+    def n_busy_nodes(self) -> int:
+        """Number of nodes with a job."""
+        return self._n_busy
+
+    def nodes_of(self, taken: Ints) -> Ints:
+        """The nodes of these slots, which ascend."""
+        nodes = taken // self._layout.n_slots
+        return np.asarray(nodes[np.diff(nodes, prepend=-1) > 0])
+
+    def _choose(self, job: int, n_nodes: int) -> Nodes | None:
+        uses, n_slots = self.view.uses, self._layout.n_slots
+        if self._chooser is None and not self._layout.is_spread:
+            return super()._choose(job, n_nodes)
+        free = np.count_nonzero((uses == FREE).reshape(-1, n_slots), axis=1)
+        if self._chooser is not None:
+            wanted = self._chooser.choose(free, self._programs[job], n_nodes)
+        else:
+            wanted = halves(free, np.argsort(free, kind="stable"), n_nodes)
+        return slots_on(uses, wanted, n_slots), 1
+
+    def _begin(self, job: int, chosen: Nodes) -> None:
+        self._count_time()
+        nodes, counts = np.unique(chosen[0] // self._layout.n_slots, return_counts=True)
+        self._places[job], self._expected[job] = (nodes, counts), 1.0
+        others = self._neighbours(nodes[self._n_jobs[nodes] > 0])
+        self.beside[job] = others
+        for other in others:
+            self.beside[other].add(job)
+        self._job_of.ravel()[chosen[0]] = job
+        self._change(job, nodes, counts, 1)
+        super()._begin(job, chosen)
+        self._set_paces({job, *others} if others or self._layout.is_spread else ())
+
+    def _leave(self, job: int, nodes: Ints) -> None:
+        self._count_time()
+        super()._leave(job, nodes)
+        self._job_of.ravel()[nodes] = NO_JOB
+        self._change(job, *self._places.pop(job), -1)
+        others = self.beside.pop(job)
+        del self._expected[job]
+        for other in others:
+            self.beside[other].remove(job)
+        self._set_paces(others)
+
+    def _neighbours(self, nodes: Ints) -> set[int]:
+        """The jobs on these nodes."""
+        return set(self._job_of[nodes].ravel().tolist()) - {NO_JOB} if len(nodes) else set()
+
+    def _change(self, job: int, nodes: Ints, counts: Ints, sign: int) -> None:
+        """Account for a job that begins (sign 1) or ends (-1) on nodes, with so many slots of each."""
+        before = self._n_jobs[nodes]
+        self._n_jobs[nodes] = after = before + sign
+        self._n_busy += sign * int(np.count_nonzero(np.minimum(before, after) == 0))
+        self._n_shared += sign * int(np.count_nonzero(np.minimum(before, after) == 1))
+        program, empty = self._programs[job], nodes[after == 0]
+        for one in {id(one): one for one in (self._true, self._believed)}.values():
+            one.change(program, nodes, sign * counts, empty)
+        if self._chooser is not None:
+            self._chooser.change(program, nodes, sign * counts, empty)
+
+    def _set_paces(self, jobs: Iterable[int]) -> None:
+        """Update the speeds of jobs whose neighbours have changed."""
+        for job in sorted(jobs):
+            place = self._programs[job], *self._places[job]
+            true = self._true.pace(*place)
+            believed = true if self._true is self._believed else self._believed.pace(*place)
+            if self.node_slowdown[job] != true:
+                self.set_node_slowdown(job, true)
+            if self._expected[job] != believed:
+                self._expected[job] = believed
+                self._stale.add(job)
+        if self._stale and self._looks_ahead():
+            self._expect_again()
+
+    def _expected_pace(self, job: int) -> float:
+        return self._expected[job] + self.link_delay[job]
+
+    def _count_time(self) -> None:
+        """Add the node seconds since the last change to the totals."""
+        passed_s = self.now_s - self._counted_s
+        self.busy_node_s += self._n_busy * passed_s
+        self.shared_node_s += self._n_shared * passed_s
+        self._counted_s = self.now_s
+
+
+class _Pressure:
+    """The excess slowdown that a program suffers on each node from the jobs there.
+
+    Attributes
+    ----------
+    excess : ndarray, shape (n_programs, n_programs)
+        At [i, j] the excess slowdown of program i by each slot of program j.
+    suffered : ndarray, shape (n_nodes, n_programs)
+    """
+
+    def __init__(self, slowdowns: Floats, n_nodes: int, layout: Layout) -> None:
+        self.layout = layout
+        self.excess = (slowdowns - 1.0) * (2.0 / layout.n_slots)
+        self.suffered = np.zeros((n_nodes, len(slowdowns)))
+
+    def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
+        """Account for slots that jobs of a program take (counts above 0) or leave, and nodes now empty."""
+        self.suffered[nodes] += counts[:, None] * self.excess[:, program]
+        self.suffered[empty] = 0.0  # so that rounding errors do not accumulate
+
+    def pace(self, program: int, nodes: Ints, counts: Ints) -> float:
+        """Slowdown of a job with these slots of nodes, by the slowest of its nodes."""
+        own = float(self.excess[program, program])
+        if self.layout.is_spread:
+            slowest = float(self.suffered[nodes, program].max()) - own
+            return round((1.0 + slowest) / (1.0 + own), _N_DIGITS)
+        others = self.suffered[nodes, program] - own * counts
+        return round(1.0 + float(others.max()), _N_DIGITS)
+
+
+class _Chooser:
+    """Chooses the nodes on which a job and its neighbours lose least by the expected slowdowns.
+
+    Notes
+    -----
+    The loss is in slots: a job of m slots whose slowdown grows by e loses m e. As its slowest node sets its
+    speed, a neighbour on one of the n nodes that it does not fill is taken to cost m e / n.
+    """
+
+    def __init__(self, believed: _Pressure, machine: Machine, allocation: Allocation) -> None:
+        self._believed, self._machine, self._allocation = believed, machine, allocation
+        self._n_slots = believed.layout.n_slots
+        self._caused = np.zeros_like(believed.suffered)
+
+    def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
+        """Account for slots that a job takes (counts above 0) or leaves, and nodes that are empty now."""
+        n_open = int(np.count_nonzero(np.abs(counts) < self._n_slots))
+        self._caused[nodes] += counts.sum() / max(n_open, 1) * self._believed.excess[program]
+        self._caused[empty] = 0.0
+
+    def choose(self, free: Ints, program: int, n_slots: int) -> Ints:
+        """Slots on each node for a job of this program; at least as many are free."""
+        wanted = self._spread(free, program, n_slots) if self._believed.layout.is_spread else None
+        return self._packed(free, program, n_slots) if wanted is None else wanted
+
+    def _packed(self, free: Ints, program: int, n_slots: int) -> Ints:
+        """Slots on each node: whole nodes for as much of the job as possible, the rest beside others."""
+        whole, rest = divmod(n_slots, self._n_slots)
+        is_used = free < self._n_slots
+        chosen = self._allocation.choose(self._machine, is_used.astype(np.uint8), whole) if whole else None
+        if whole and chosen is None:
+            return _filled(free, self._loss(program, n_slots), n_slots)
+        wanted = np.zeros_like(free)
+        if chosen is not None:
+            wanted[chosen[0]] = self._n_slots
+        if rest:
+            left = free - wanted
+            loss = np.where(is_used, self._loss(program, n_slots) * rest, TOLERATED_FRAC * n_slots)
+            # A node that cannot hold the rest is filled only if no other node can.
+            loss[left < rest] = np.inf
+            wanted += _filled(left, loss, rest)
+        return wanted
+
+    def _spread(self, free: Ints, program: int, n_slots: int) -> Ints | None:
+        """Slots on each node: halves of nodes; None if the job is expected to be faster when packed."""
+        suffered, is_used = self._believed.suffered[:, program], free < HALVES
+        caused = np.where(is_used, self._caused[:, program], TOLERATED_FRAC)
+        best, least = np.zeros_like(free), np.inf
+        # The slowest node sets the speed, so nodes are chosen among those up to each possible slowdown.
+        for most in np.unique(suffered[free > 0].round(_N_DIGITS)).tolist():
+            allowed = np.where(suffered <= most + 10.0**-_N_DIGITS, free, 0)
+            if allowed.sum() >= n_slots:
+                wanted = halves(allowed, np.argsort(caused, kind="stable"), n_slots)
+                loss = n_slots * most + float(wanted @ caused)
+                best, least = (wanted, loss) if loss < least else (best, least)
+        is_room = int(np.count_nonzero(~is_used)) * HALVES >= n_slots
+        own = float(self._believed.excess[program, program])
+        return None if is_room and n_slots * own <= least else best
+
+    def _loss(self, program: int, n_slots: int) -> Floats:
+        """Loss on each node by each slot that a job of this program and size gets there."""
+        return self._caused[:, program] + self._believed.suffered[:, program] * n_slots / self._n_slots
+
+
+def halves(free: Ints, order: Ints, n_slots: int) -> Ints:
+    """Slots on each node: one of each in this order, then second ones if there are too few nodes."""
+    wanted = np.zeros_like(free)
+    ordered = order[free[order] > 0]
+    wanted[ordered[:n_slots]] = 1
+    second = ordered[free[ordered] > 1][: max(n_slots - len(ordered), 0)]
+    wanted[second] = HALVES
+    return wanted
+
+
+def _filled(free: Ints, loss: Floats, n_slots: int) -> Ints:
+    """Slots on each node: as many as are free, on the nodes with the least loss first."""
+    order = np.argsort(loss, kind="stable")
+    before = np.cumsum(free[order]) - free[order]
+    wanted = np.zeros_like(free)
+    wanted[order] = np.clip(n_slots - before, 0, free[order])
+    return wanted
+
+
+def slots_on(uses: Uses, wanted: Ints, n_slots: int) -> Ints:
+    """The first free slots of each node, as many as wanted there."""
+    is_free = (uses == FREE).reshape(-1, n_slots)
+    return np.flatnonzero(is_free & (np.cumsum(is_free, axis=1) <= wanted[:, None]))
