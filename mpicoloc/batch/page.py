@@ -67,7 +67,7 @@ def _time(value: Estimate) -> str:
 _ROWS: tuple[tuple[str, str, Callable[[Estimate], str]], ...] = (
     ("completion", "completion_s", _time),
     ("nodes with a job", "utilisation_frac", percent),
-    ("of these with two", "shared_frac", percent),
+    ("of these shared", "shared_frac", percent),
     ("wait, mean", "wait_mean_s", _time),
     ("wait, mean, in the log", "log_wait_mean_s", _time),
     ("slowdown of a job, mean", "slowdown_mean", functools.partial(number, n_digits=3)),

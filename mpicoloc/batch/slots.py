@@ -23,9 +23,8 @@ from mpicoloc.errors import DataError, UsageError
 
 HALVES = 2
 """Slots of a node under `SPREAD`."""
-TOLERATED_FRAC = 0.05
-"""With a model: a job begins beside others if this costs at most this fraction of its work; otherwise it gets
-an empty node if there is one."""
+EMPTY_NODE_FRAC = 0.05
+"""Cost of an empty node to a model, as a fraction of the job's work, so that jobs fill nodes that cost less."""
 
 _N_DIGITS = 12
 """Digits of a slowdown that are kept, so that rounding errors change no speed."""
@@ -80,8 +79,8 @@ def fill(allocation: Allocation) -> Allocation:
     rules = {"best-fit": best_fit, "first-available": first_contiguous, "first-contiguous": first_contiguous}
     if allocation.name not in rules:
         raise UsageError(
-            f"--allocation {allocation.name} chooses whole nodes: for jobs that share nodes by cores give one "
-            f"of {', '.join(rules)}"
+            f"--allocation {allocation.name} chooses whole nodes: for jobs that share nodes by cores give one of "
+            f"{', '.join(rules)}"
         )
     return Allocation(allocation.name, rules[allocation.name], is_bound_by_number=True)
 
@@ -305,7 +304,7 @@ class _Chooser:
             wanted[chosen[0]] = self._n_slots
         if rest:
             left = free - wanted
-            loss = np.where(is_used, self._loss(program, n_slots) * rest, TOLERATED_FRAC * n_slots)
+            loss = np.where(is_used, self._loss(program, n_slots) * rest, EMPTY_NODE_FRAC * n_slots)
             # A node that cannot hold the rest is filled only if no other node can.
             loss[left < rest] = np.inf
             wanted += _filled(left, loss, rest)
@@ -314,7 +313,7 @@ class _Chooser:
     def _spread(self, free: Ints, program: int, n_slots: int) -> Ints | None:
         """Slots on each node: halves of nodes; None if the job is expected to be faster when packed."""
         suffered, is_used = self._believed.suffered[:, program], free < HALVES
-        caused = np.where(is_used, self._caused[:, program], TOLERATED_FRAC)
+        caused = np.where(is_used, self._caused[:, program], EMPTY_NODE_FRAC)
         best, least = np.zeros_like(free), np.inf
         # The slowest node sets the speed, so nodes are chosen among those up to each possible slowdown.
         for most in np.unique(suffered[free > 0].round(_N_DIGITS)).tolist():

@@ -111,7 +111,7 @@ def is_comparison(args: argparse.Namespace) -> bool:
         if getattr(args, flag) not in (None, False):
             raise UsageError(
                 f"--{flag.replace('_', '-')} applies only to jobs that share nodes: add --sharing blind, "
-                "model or service"
+                "model, cores or another policy"
             )
     return args.page is not None or delays
 

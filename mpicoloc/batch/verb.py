@@ -1,8 +1,8 @@
 r"""Simulate a machine's batch system on a job log: waiting times, and jobs that share the network.
 
 The log is in Standard Workload Format, or the output of Slurm's `sacct --parsable2` or `--json`; .gz too.
-Jobs get whole nodes. Two jobs share the network when both use the links above the same switch or subtree at
-the same time (Jokanovic 2014, chapter 4).
+Jobs get whole nodes, or by --sharing parts of nodes. Two jobs share the network when both use the links above
+the same switch or subtree at the same time (Jokanovic 2014, chapter 4).
 
   mpicoloc batch LLNL-Atlas-2006-2.1-cln.swf.gz \
       --topology 'XGFT(3;18,8,8;1,18,18)' --allocation exclusive
@@ -75,8 +75,8 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
     """Flags for jobs that share nodes or links."""
     add = parser.add_argument
     add("--sharing", metavar="NAMES", default="none",
-        help="how jobs share nodes: none (default), blind, model or service; several, separated by "
-        "commas")  # fmt: skip
+        help="how jobs share nodes: none (default); two jobs a node: blind, model or service; by cores: cores "
+        "or cores-model; on halves of nodes: spread or spread-model; several, separated by commas")  # fmt: skip
     add("--slowdowns", metavar="FILE", help="slowdowns of pairs of programs: target, co_runner, slowdown")
     add("--curves", metavar="FILE", help="curves and scores of programs, in place of --slowdowns")
     add(
