@@ -24,7 +24,7 @@ from mpicoloc.errors import DataError, UsageError
 HALVES = 2
 """Slots of a node under `SPREAD`."""
 EMPTY_NODE_FRAC = 0.05
-"""Cost of an empty node to a model, as a fraction of the job's work, so that jobs fill nodes that cost less."""
+"""Cost of an empty node to a model, as a fraction of the job's work: nodes that cost less fill first."""
 
 _N_DIGITS = 12
 """Digits of a slowdown that are kept, so that rounding errors change no speed."""
@@ -79,8 +79,8 @@ def fill(allocation: Allocation) -> Allocation:
     rules = {"best-fit": best_fit, "first-available": first_contiguous, "first-contiguous": first_contiguous}
     if allocation.name not in rules:
         raise UsageError(
-            f"--allocation {allocation.name} chooses whole nodes: for jobs that share nodes by cores give one of "
-            f"{', '.join(rules)}"
+            f"--allocation {allocation.name} chooses whole nodes; for jobs that share them by cores give one "
+            f"of {', '.join(rules)}"
         )
     return Allocation(allocation.name, rules[allocation.name], is_bound_by_number=True)
 

@@ -75,8 +75,9 @@ def _add_sharing(parser: argparse.ArgumentParser) -> None:
     """Flags for jobs that share nodes or links."""
     add = parser.add_argument
     add("--sharing", metavar="NAMES", default="none",
-        help="how jobs share nodes: none (default); two jobs a node: blind, model or service; by cores: cores "
-        "or cores-model; on halves of nodes: spread or spread-model; several, separated by commas")  # fmt: skip
+        help="how jobs share nodes: none (default); two jobs a node: blind, model or service; by cores: "
+        "cores or cores-model; by halves of nodes: spread or spread-model; several, separated by "
+        "commas")  # fmt: skip
     add("--slowdowns", metavar="FILE", help="slowdowns of pairs of programs: target, co_runner, slowdown")
     add("--curves", metavar="FILE", help="curves and scores of programs, in place of --slowdowns")
     add(
