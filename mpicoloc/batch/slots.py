@@ -184,6 +184,8 @@ class SlotSimulation(Simulation):
         self._change(job, nodes, counts, 1)
         super()._begin(job, chosen)
         self._set_paces({job, *others} if others or self._layout.is_spread else ())
+        if self._stale and self._looks_ahead():
+            self._expect_again()
 
     def _leave(self, job: int, nodes: Ints) -> None:
         self._count_time()
@@ -192,6 +194,7 @@ class SlotSimulation(Simulation):
         self._change(job, *self._places.pop(job), -1)
         others = self.beside.pop(job)
         del self._expected[job]
+        self._stale.discard(job)
         for other in others:
             self.beside[other].remove(job)
         self._set_paces(others)
@@ -223,8 +226,6 @@ class SlotSimulation(Simulation):
             if self._expected[job] != believed:
                 self._expected[job] = believed
                 self._stale.add(job)
-        if self._stale and self._looks_ahead():
-            self._expect_again()
 
     def _expected_pace(self, job: int) -> float:
         return self._expected[job] + self.link_delay[job]

@@ -19,6 +19,7 @@ CURVES = "program,score,level_1,level_4,level_8\nlu,4.6,1.02,1.18,1.42\nep,0.4,1
 LOG = "; MaxNodes: 4\n; MaxProcs: 32\n" + "".join(
     f"{i} {i} -1 {100 * i} 16 -1 -1 16 {200 * i} -1 1 {i % 2} 1 {i % 3} -1 -1 -1 -1\n" for i in range(1, 9)
 )
+CORES = ("--sharing", "cores", "--slowdowns", "pairs.csv")
 BLIND = ("--sharing", "blind", "--slowdowns", "pairs.csv")
 FULL = ("log.swf", "--topology", "XGFT(2;2,2;1,2)")
 
@@ -98,6 +99,22 @@ def test_the_page_and_the_sentence(capsys):
     assert "log.swf" in text
 
 
+def test_jobs_share_nodes_by_cores_or_spread(capsys):
+    """Jobs of half a node each: by cores they fill nodes, and pay for their cores."""
+    Path("log.swf").write_text(LOG.replace(" 16 -1 -1 16 ", " 4 -1 -1 4 "))
+    names = ["none", "cores", "cores-model", "spread", "spread-model"]
+    words = ("--sharing", ",".join(names), "--programs", "programs.csv", "--seeds", "1", "--out", "tables")
+    told = answer(capsys, *words, "--slowdowns", "pairs.csv", "--page", "out.html")
+    found = {row["sharing"]: row for row in told["policies"]}
+    assert list(found) == names
+    assert all(row["shared_frac"]["value"] > 0 for row in told["policies"][1:])
+    assert found["cores"]["completion_s"]["value"] < found["none"]["completion_s"]["value"]
+    assert found["cores"]["charged_su"]["runtime"]["value"] < found["none"]["charged_su"]["runtime"]["value"]
+    losses = [found[name]["lost_node_hours"]["value"] for name in ("cores-model", "cores")]
+    assert losses == sorted(losses)
+    assert found["spread"]["slowdown_mean"]["value"] < 1
+
+
 def test_a_page_without_sharing(capsys):
     assert main.main(["batch", *FULL, "--page", "out.html", "--order", "conservative"]) == 0
     assert '"name":"none"' in Path("out.html").read_text()
@@ -127,6 +144,8 @@ def test_a_page_without_sharing(capsys):
             "give only one",
         ),
         (("--page", "no/such/folder.html"), 2, "there is no folder"),
+        ((*CORES, "--allocation", "exclusive"), 2, "exclusive chooses whole nodes"),
+        ((*CORES, "--cores-per-node", "1", "--skip-larger"), 3, "give --cores-per-node"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(capsys, words, code, said):
