@@ -1,4 +1,4 @@
-"""Jobs that share nodes by cores, or spread: capacities, exact times, and the model's choice of neighbours."""
+"""Jobs that share nodes by cores or are spread: capacity, exact times, the model's choice of neighbours."""
 
 import numpy as np
 import pytest
@@ -61,7 +61,7 @@ def jobs_of(submit_s, run_s, n_cores):
 
 
 def test_neighbours_cost_by_their_cores_and_add_up():
-    """Beside two quiet cores a loud job suffers 1.1, beside one 1.05; a quiet one beside one loud core 1.1."""
+    """A loud job suffers 1.1 beside two quiet cores and 1.15 beside three; a quiet one 1.1 beside it."""
     log = jobs_of([0, 0, 0], [110.0, 60.0, 40.0], [1, 2, 1])
     schedule, _, simulation = run(log, "cores", PAIRS, [LOUD, QUIET, QUIET])
     # Loud: 40 * 1.1 s beside 3 quiet cores (1.15), 60 * 1.1 beside 2 (1.1), alone afterwards.
