@@ -20,6 +20,8 @@ def same_as_bare(mpi, way, style, n_ranks, folder, source="session_ways.c"):
         pytest.skip("such a program has no coordinator with Open MPI")
     if (way, style) == ("wrap", "session-outside") and mpi.abi == "mpich" and mpi.version == (4, 2):
         pytest.skip("MPICH 4.2 crashes unless all ranks call the same function last")
+    if style == "two" and mpi.abi == "openmpi" and mpi.version >= (6,):
+        pytest.skip("one in six such jobs of Open MPI 6.0.0rc2 hangs, with and without mpicoloc")
     bare = reallab.bare(mpi, n_ranks, program, style, folder=folder, limit_s=HUNG_S)
     if bare.code != 0 or not bare.lines:
         pytest.skip("this MPI library cannot do it, with and without mpicoloc")
