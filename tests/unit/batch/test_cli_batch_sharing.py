@@ -145,7 +145,6 @@ def test_a_page_without_sharing(capsys):
         ),
         (("--page", "no/such/folder.html"), 2, "there is no folder"),
         ((*CORES, "--allocation", "exclusive"), 2, "exclusive chooses whole nodes"),
-        ((*CORES, "--cores-per-node", "1", "--skip-larger"), 3, "give --cores-per-node"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(capsys, words, code, said):
