@@ -103,7 +103,9 @@ def recover(path: str) -> dict[str, Row]:
         elif i < len(lines) or not (rows or line.startswith(b"{")):
             raise DataError(f"{path}, line {i}, is not a row: remove that line, or name another file")
         else:
-            messages.trouble(f"{path}: the last row, line {i}, is incomplete or damaged: its case runs again")
+            messages.trouble(
+                f"{path}: the last row, line {i}, is incomplete or damaged; its case is run again"
+            )
             os.truncate(path, sum(map(len, lines[:-1])))
     return rows
 

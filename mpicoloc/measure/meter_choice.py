@@ -178,7 +178,7 @@ def _without_counting(found: PhaseSlowdown, frac: float) -> PhaseSlowdown:
 
 
 def _matched(cycles: Table, shutters: Table, rng: np.random.Generator) -> PhaseSlowdown:
-    """The matched estimate; if too few shutters are valid, the reason lists the verdicts of the others."""
+    """The matched estimate; if too few shutters are valid, its reason lists the others' verdicts."""
     n_windows, window_s = burst.valid_windows(shutters)
     result = burst.matched(cycles, n_windows=n_windows, window_s=window_s, rng=rng)
     if result.reason and n_windows < burst.MIN_SHUTTERS:

@@ -229,8 +229,8 @@ class Regressor(Protocol):
 # Regressors as arrays, for all pairs of many jobs at once.
 #
 # All regressors except trees use sums over the features of target and co-runner, so the two halves are
-# computed separately. Trees become a product of two matrices. A node splits on a feature either of the target
-# or of the co-runner, so each job alone determines the set of leaves that it can reach beside any other. A
+# computed separately. Trees become a product of two matrices. Each node splits on one feature, of the target
+# or of the co-runner, so the leaves that a job can reach do not depend on the other job of the pair. A
 # pair ends in the one leaf of each tree that both can reach: prediction [i, j] = sum over leaves of (target i
 # can reach it) * (value of the leaf) * (co-runner j can reach it).
 

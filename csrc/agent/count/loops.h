@@ -11,7 +11,7 @@ enum { MC_N_LOOPS = 8 };
 /* Unit of a loop that was given up, because several times its passes could not be computed from its samples. */
 #define MC_TELLS_NOTHING UINT64_MAX
 
-/* Samples of one loop, in each window. */
+/* The samples of one loop, for each window. */
 typedef struct mc_loop_windows {
     uint64_t n_samples[MC_N_COUNT_WINDOWS];
     double sampled_ns[MC_N_COUNT_WINDOWS];                         /* time that these samples stand for */

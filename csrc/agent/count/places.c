@@ -323,7 +323,7 @@ static double add_spread(const mc_places *places, const mc_spots *spots, double 
     return left;
 }
 
-/* Take over the places of the present set that the program still passes. Returns the cost that remains for other
+/* Copy to `set` the places of the present set that the program still passes. Returns the cost that remains for other
    places. */
 static double keep(const mc_places *places, const mc_place_set *present, double pass_ns, mc_place_set *set)
 {

@@ -170,7 +170,7 @@ def _nodes(text: str, source: str) -> dict[str, _Node]:
                 node.port_guids.append(own_guid)
         elif not (line.startswith("#") or _ASIDE.fullmatch(line) or _FACT.fullmatch(line.split("(")[0])):
             raise DataError(
-                f"{where}: {shown(line)} is not a line of ibnetdiscover, or is cut off: run it again"
+                f"{where}: {shown(line)} is not a complete line of ibnetdiscover's output: run it again"
             )
     if not nodes:
         raise DataError(f"{source}: no line begins with Switch or Ca: give the output of ibnetdiscover")

@@ -278,7 +278,7 @@ class Policy:
 
     @property
     def n_operational(self) -> int:
-        """Number of lanes to switch on: as few as possible, because active lanes divide the buffers."""
+        """Number of lanes to enable: as few as possible, because enabled lanes share the port's buffer."""
         return min(n for n in PORT_LANES if n >= self.n_lanes)
 
     @property
