@@ -18,7 +18,7 @@ enum {
 
     MC_NAME_LEN = 64,
     MC_PATH_LEN = 1024,
-    MC_HOW_LEN = 7, /* length of the first field of a record in <key>.init: "init" or "session"; the round follows */
+    MC_HOW_LEN = 7, /* field "init" or "session" of a record in <key>.init; the round and a line end follow */
     MC_RECORD_LEN = 16,
     MC_ROUND_WAIT_MS = 10000, /* longest wait for processes that are still in the previous round of MPI */
     MC_TEXT_LEN = 256,

@@ -250,8 +250,8 @@ static void settle(mc_keeper *k)
     k->is_settled = 1;
 }
 
-/* Remove this node's checkpoint if the profile is complete. If the job has several nodes, the writer of another node
-   may have completed the profile; that writer removes all checkpoints. */
+/* Remove this node's checkpoint if the profile is complete. On several nodes, the end of this node's writer does not
+   mean that it is; the writer that completes the profile removes all checkpoints. */
 static void end_checkpoints(mc_keeper *k)
 {
     mc_checkpoint_end(&k->checkpoint);

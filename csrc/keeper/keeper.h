@@ -46,7 +46,7 @@ typedef struct mc_keeper {
     int n_ranks, n_alive, n_finalizing, n_final, local_size, mode, tried, has_agent;
     int is_settled; /* 1: all ranks wait or have ended, so their data are final */
     int is_put_away;
-    int is_owed;               /* 1: write the profile again when the ranks have ended */
+    int is_owed;               /* 1: try again to write the profile when the ranks have ended */
     uint64_t t_start, outcome; /* outcome of the last attempt to write it, MC_PROFILE_... */
     mc_checkpoint checkpoint;
     char complaint[MC_COMPLAINT_LEN];

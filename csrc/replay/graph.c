@@ -79,8 +79,8 @@ static void ended(rp_sim *sim, rp_rank *rank, uint32_t row)
     release(sim, rank, row, 0);
 }
 
-/* Start the operation. Returns its processor time. For a receive, this is the time needed after the data have arrived,
-   or -1 while the data are missing. */
+/* Start the operation. Returns its processor time. For a receive, this is the time needed after the data have arrived;
+   the first call posts the receive and returns -1. */
 static int64_t begin(rp_sim *sim, rp_rank *rank, uint32_t row)
 {
     const rp_op *op = &rank->program[row];

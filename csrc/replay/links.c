@@ -208,8 +208,7 @@ void rp_on_arrive(rp_sim *sim, uint32_t lane, uint32_t packet)
         return;
     }
     const rp_link *to = &sim->links[next];
-    if (to->ps_per_byte_q20 <
-        k->ps_per_byte_q20) { /* the faster link cannot send the last byte before it has arrived */
+    if (to->ps_per_byte_q20 < k->ps_per_byte_q20) { /* the last byte must have arrived when the faster link sends it */
         int64_t t_ps = p->tail_ps + sim->net.switch_latency_ps - rp_wire_ps(to, p->n_bytes);
         if (t_ps > sim->now) {
             rp_push(sim, t_ps, RP_EV_READY, lane, packet);

@@ -9,7 +9,7 @@
 
 struct mn_note {
     uint32_t job, uid;
-    uint32_t n_nodes, n_cpus;     /* number of nodes of the step; number of processors on this node */
+    uint32_t n_nodes, n_cpus;     /* number of nodes of the step; number of its processors on this node */
     char step[16];                /* the step's number, "batch" or "interactive" */
     struct timespec begun, ended; /* tv_sec 0: not yet */
 };

@@ -634,7 +634,7 @@ static int is_first_node(void)
 }
 
 /* 1 if there are profiles, notes of steps, or the mark of a job without a script. A separate process searches, because
-   the search may hang: the user may have filled the folder, or the file system may not answer. */
+   the search may take long or hang: the user may have filled the folder, and the file system may not answer. */
 static int has_left(uint32_t job, uid_t uid)
 {
     char pattern[2 * PATH_MAX];
@@ -648,7 +648,7 @@ static int has_left(uint32_t job, uid_t uid)
     }
     int code = pid > 0 ? wait_for_command(pid) : -1;
     if (code < 0)
-        slurm_error("mpicoloc: job %u: the search for %s did not end within %d s: nothing is signed", job, pattern,
+        slurm_error("mpicoloc: job %u: the search for %s failed or took over %d s: nothing is signed", job, pattern,
                     CLOSING_LIMIT_S);
     return code == 0;
 }

@@ -431,7 +431,7 @@ enum { STACK_BYTES = 256 * 1024, NICE = 5 };
 static const uint64_t NAP_MIN_NS = 1000000, NAP_MAX_NS = 10000000;
 static const uint64_t FIND_EVERY_NS = 50000000;   /* interval between searches, until all ranks are found */
 static const uint64_t ALL_WITHIN_NS = 2000000000; /* after this time, open the file even if ranks are missing */
-static const uint64_t OLDEST_NS = 1000000000;     /* largest age at which events are written */
+static const uint64_t OLDEST_NS = 1000000000;     /* events are written at this age at the latest */
 
 typedef struct traced_rank {
     mc_segment *segment;

@@ -30,7 +30,7 @@ _AT_ONCE_BYTES = 16 * mmap.PAGESIZE
 def open_shared(path: str | os.PathLike[str], flags: int = os.O_RDONLY, is_own: bool = True) -> io.FileIO:
     """Open a file, unbuffered, with the checks of `mc_shm_open`, because another user may have planted it.
 
-    Raises `OSError` like `os.open`, and also if the file is not regular, or if `is_own` but not this user's.
+    Raises `OSError` like `os.open`, and also if the file is not regular, or with `is_own`, not this user's.
     """
     handle = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     status = os.fstat(handle)

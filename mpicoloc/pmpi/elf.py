@@ -1,6 +1,6 @@
 """Finds the MPI library that a program links, by reading ELF headers: the program is not run or loaded.
 
-``ldd`` would run the program's own loader, and every rank would have to start it.
+``ldd`` would run the program's own loader, and cost every rank a process.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ int mc_bubble_workers_are_ready(const mc_bubble_workers *workers);
    processors. */
 int mc_bubble_workers_pin(const mc_bubble_workers *workers, int i, int cpu);
 
-/* Start a turn of the first n workers. Returns the number of the turn, or 0 if a worker held the lock. Start turns in
-   the order of their t0, because the waker sleeps until the t0 of one turn before it reads the next turn. */
+/* Start a turn of the first n workers. Returns the number of the turn, or 0 if another thread held the lock. Start
+   turns in the order of their t0, because the waker sleeps until the t0 of one turn before it reads the next turn. */
 uint64_t mc_bubble_workers_begin(mc_bubble_workers *workers, mc_bubble_times times, mc_bubble_setting setting, int n);
 /* Wait until all workers have ended the last turn. */
 void mc_bubble_workers_await(const mc_bubble_workers *workers, uint64_t until_ns, int *wake);

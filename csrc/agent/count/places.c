@@ -150,7 +150,7 @@ static void propose_from(mc_places *places, mc_decoder *decoder, mc_program_file
 
 /* Propose places in the loops around a sample. The search begins at the start of each loop, which is before the sample.
    The innermost loop may have no place, or may be passed too often; the loop around it is cheaper to count and shows
-   the pace as well. */
+   the pace just as well. */
 static void propose_heads(mc_places *places, mc_decoder *decoder, mc_program_files *files, const mc_counts *counts,
                           const mc_spot *spot)
 {

@@ -25,7 +25,7 @@ typedef struct mc_meter_ops {
     int (*is_due)(const mc_meter *meter, int has_shutters, uint64_t now);
     int (*search)(const mc_meter *meter);
     uint64_t (*around_ns)(const mc_meter *meter, uint64_t planned_ns, uint64_t period_ns);
-    double (*cycle_ns)(const mc_meter *meter); /* if it is NULL or returns 0, the cycles that the ranks record count */
+    double (*cycle_ns)(const mc_meter *meter); /* NULL, or result 0: the cycles that the ranks record are used */
     void (*measure)(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake);
 } mc_meter_ops;
 

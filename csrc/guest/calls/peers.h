@@ -32,7 +32,8 @@ mc_ranks *mc_ranks_keep(mc_ranks *ranks);
 void mc_ranks_release(mc_ranks *ranks);
 
 /* Consecutive calls mostly use the same communicator, so each thread caches the last communicator. Whenever a
-   communicator is freed, a new generation begins and the caches become invalid, because MPI may reuse the handle. */
+   communicator or window is freed, a new generation begins and the caches become invalid, because MPI may reuse the
+   handle. */
 typedef struct mc_last_ranks {
     uint64_t key, generation;
     mc_ranks *ranks;

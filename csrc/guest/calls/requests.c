@@ -17,7 +17,7 @@ void mc_ops_share(void)
 }
 
 /* Handles are consecutive small numbers, or addresses that differ by the size of a request. Both kinds are mapped so
-   that handles of consecutive requests are in nearby buckets, so that a window of receives touches few pages. */
+   that handles of consecutive requests are in nearby buckets, and a window of receives touches few pages. */
 static uint64_t home_of(const mc_op_table *table, uint64_t key)
 {
     return (key ^ (key >> 6) ^ (key >> 13) ^ (key >> 24)) & table->mask;

@@ -33,7 +33,7 @@ struct mc_volume {
 enum { /* kinds of mc_op */
        MC_OP_NONE,
        MC_OP_RECV,
-       MC_OP_WHOLE_RECV, /* receive whose status is not usable: the posted bytes count */
+       MC_OP_WHOLE_RECV, /* receive without a usable status: the posted bytes from the named peer count */
        MC_OP_READ,
        MC_OP_WRITE,
        MC_OP_SEND,  /* persistent */
