@@ -169,7 +169,7 @@ COORDINATOR_ENV = "MPICOLOC_COORDINATOR"
 SIBLINGS_ENV = "MPICOLOC_COORDINATOR_SIBLINGS"
 AFFINITY_ENV = "MPICOLOC_RUN_AFFINITY"
 REASON_ENV = "MPICOLOC_REASON_MARK"
-"""Path of a file of `mpicoloc run`. The process that explains a missing profile removes this file
+"""Path of a file that `mpicoloc run` makes. The process that explains a missing profile removes it
 (guest/rank_segment.c)."""
 RESTARTED_ENV = "MPICOLOC_RESTARTED"
 """This variable is set in a rank that was restarted because of its MPI library (job/pool.py)."""
@@ -291,7 +291,7 @@ def is_trace_value(word: str) -> bool:
 def flags_to_env(values: Mapping[str, str | None]) -> dict[str, str]:
     """Environment variables for the flags in `values`, whose keys are option keys. Every value is checked.
 
-    Relative paths are left for rank 0 to resolve, because only its working directory is the job's.
+    Relative paths are left for rank 0 to resolve, because its working directory is the job's.
     """
     env: dict[str, str] = {}
     for key, text in values.items():

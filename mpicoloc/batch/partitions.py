@@ -176,7 +176,7 @@ def check(workload: Workload, partitions: Sequence[Partition], of_job: Ints) -> 
         what = (
             f"needs {workload.n_nodes[i]:,} nodes, but partition {own.name} allows {own.max_nodes:,}"
             if is_wide
-            else f"needs {asked_s:,.0f} s, but partition {own.name} allows {own.max_s:,.0f} s"
+            else f"asked for or ran {asked_s:,.0f} s, but partition {own.name} allows {own.max_s:,.0f} s"
         )
         raise DataError(
             f"job {log.number[i]} {what}; {len(wrong):,} of {len(log):,} jobs do not fit: change the "

@@ -225,7 +225,7 @@ class Joining:
     Parameters
     ----------
     is_blind : bool
-        Whether jobs join, in order of the queue, any job that is alone on its nodes. Otherwise a job joins
+        Whether jobs join others, in order of the queue, on any nodes with one job. Otherwise a job joins
         others only if the machine, by the model, then does more work per second.
     overtakes : bool
         Whether jobs behind the queue's first job can join others, if that does not delay the first job.

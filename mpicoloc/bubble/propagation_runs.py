@@ -302,7 +302,7 @@ def resumable(time_s: TimeOf, path: str, settings: Mapping[str, Any]) -> TimeOf:
 
 
 def _matrix_json(name: str, matrix: PropagationMatrix, choice: PolicyChoice | None) -> dict[str, Any]:
-    """The matrix for JSON: a row for each level, with columns from 1 node on. The policy may be None."""
+    """The matrix for JSON: a row for each level, from 1 node on. Policy None: none was determined."""
     return {
         "program": name,
         "n_nodes": matrix.n_nodes,
@@ -349,7 +349,7 @@ def _check_matrix_flags(args: argparse.Namespace) -> None:
     for flag in ("propagation", "curves"):
         path = getattr(args, flag)
         if path is not None and not os.access(os.path.dirname(path) or ".", os.W_OK):
-            raise UsageError(f"--{flag} {path}: its folder is missing or read-only: name another one")
+            raise UsageError(f"--{flag} {path}: its folder is missing or read-only: make it, or name another")
     curves_file.check_update_matrices(args.propagation)
     curves_file.check_update(args.curves)
 

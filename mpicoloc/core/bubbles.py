@@ -95,7 +95,7 @@ class SensitivityCurve:
         return level <= self.max_level
 
     def at(self, level: float) -> Estimate:
-        """Slowdown at a level: interpolated between measured levels, constant above the last one.
+        """Slowdown at a level: linear between measured levels, constant above the last one.
 
         Raises `DataError` if the level is not in [0, MAX_LEVEL].
         """
@@ -198,7 +198,7 @@ class PropagationMatrix:
         return float((1 + self.is_measured[:, 1:].sum()) / n_settings)
 
     def at(self, level: float, n_disturbed: int) -> float:
-        """Slowdown at a level on `n_disturbed` nodes, interpolated between levels, constant above the last.
+        """Slowdown at a level on `n_disturbed` nodes: linear between levels, constant above the last.
 
         Raises `DataError` if `n_disturbed` is not in [0, `n_nodes`].
         """

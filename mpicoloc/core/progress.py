@@ -62,7 +62,7 @@ def stage(what: str, total: float | None = None, unit: str = "") -> Iterator[Cal
 
 
 def steps(items: Iterable[T], what: str, total: float | None = None, unit: str = "") -> Iterator[T]:
-    """Yield items, each as a unit of a `stage` with these parameters. Items without length need `total`."""
+    """Yield items, each as a unit of a `stage` with these parameters; `total`: for items without length."""
     if total is None and isinstance(items, Sized):
         total = len(items)
     with stage(what, total, unit) as advance:

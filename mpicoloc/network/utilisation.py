@@ -274,7 +274,7 @@ def by_wall_time(used_frac: float | None, duration_s: float | None, wall_s: floa
 
 
 def demand_class(levels: Sequence[NetworkLevel], limits: tuple[float, float] = LIMITS) -> str | None:
-    """Demand class of a job by its largest utilisation above L0 (Figure 3.7); None if none is known.
+    """Demand class of a job by its largest utilisation above L0 (Figure 3.7); None if any is unknown.
 
     L0 does not count, because a host's link belongs to its job.
     """

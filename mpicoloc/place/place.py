@@ -118,9 +118,9 @@ class _JobClasses:
 def lower_bound(problem: Problem, objective: str = "sum") -> float:
     """A bound for all placements: at most their sum or worst slowdown, or at least their speed-up.
 
-    For each pair of kinds, an unknown counts the slots of one kind that are on a node with a job of the other
-    kind. Each occupied slot has n_slots - 1 neighbours on its node; the number of empty slots limits how many
-    of these neighbours are empty. A job's cost is at least (1) the largest convex function below its curve,
+    For each pair of kinds, an unknown counts the pairs of slots on one node that hold jobs of these kinds.
+    Each occupied slot has n_slots - 1 neighbours on its node; the number of empty slots limits how many of
+    these neighbours are empty. A job's cost is at least (1) the largest convex function below its curve,
     at the mean pressure on its nodes (Jensen), and (2), if it waits for its slowest node and a node has two
     slots, the mean of its curve over its nodes. Both are linear in the unknowns. The linear program allows
     fractions of slots, and any mix of co-runners, so its solution need not be a placement.

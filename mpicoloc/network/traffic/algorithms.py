@@ -154,9 +154,7 @@ def _scatter_of_bcast(call: Collective) -> Rounds:
     span = np.minimum(low_bit(v), call.n_ranks - v)
     parts = part_sizes(call)
     n_items = circular_sums(parts, v, span)
-    if (
-        not call.is_blocking
-    ):  # in MPICH's nonblocking bcast, a first child gets all data up to the buffer's end
+    if not call.is_blocking:  # MPICH's nonblocking bcast: a first child gets all up to the buffer's end
         first = 2 * low_bit(v) == low_bit(v - low_bit(v))
         n_items = np.where(first, np.maximum(call.n_items - v * parts[0], 0), n_items)
     nonempty = n_items > 0

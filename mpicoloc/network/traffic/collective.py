@@ -283,7 +283,7 @@ IntercommAlgorithm = Callable[[IntercommSide, Library], list[Messages]]
 
 
 def _barrier(name: str, n_items: int, item_bytes: int) -> IntercommAlgorithm:
-    """A collective within the local group; its leader then sends an item for the other to broadcast."""
+    """A collective within the local group; its leader then sends the other leader an item to broadcast."""
 
     def phases(side: IntercommSide, library: Library) -> list[Messages]:
         return [

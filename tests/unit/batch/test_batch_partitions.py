@@ -119,7 +119,7 @@ def test_jobs_that_a_partition_does_not_allow_are_told():
     assert keep.tolist() == [True, False, True, False]
     with pytest.raises(DataError, match="job 2 needs 5 nodes, but partition right allows 4; 2 of 4 jobs"):
         partitions.check(work, parts, of_job)
-    with pytest.raises(DataError, match="job 4 needs 601 s, but partition left allows 600 s"):
+    with pytest.raises(DataError, match="job 4 asked for or ran 601 s, but partition left allows 600 s"):
         partitions.check(
             partitions.select(work, np.array([True, False, True, True])), parts, of_job[[0, 2, 3]]
         )
