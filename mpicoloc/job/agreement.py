@@ -146,7 +146,7 @@ MOST_SLACK_NS = 10_000_000_000
 BOUNDS_IN_SHUTTER = 8
 """Least ratio of a shutter's length to the largest difference between clocks."""
 MOST_LENGTHENING = 4
-"""`BOUNDS_IN_SHUTTER` lengthens a shutter at most by this factor; if that is too short, there is none."""
+"""`BOUNDS_IN_SHUTTER` lengthens a shutter at most by this factor; beyond it, none until clocks are better."""
 
 _COUNTING_VERDICTS = (contract.MC_VERDICT_VALID, contract.MC_VERDICT_BUBBLED)
 Steps = Generator[None, None, Any]

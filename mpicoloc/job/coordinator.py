@@ -379,7 +379,7 @@ def _remove_marks(key: str) -> None:
 
 
 def _tell_reason(why: str) -> None:
-    """Print why there is no profile, and delete the marker file, or `mpicoloc run` would print one, too."""
+    """Print why there is no profile, and delete the marker file: else `mpicoloc run` prints a reason too."""
     print_to_stderr(why)
     with contextlib.suppress(OSError):
         os.unlink(os.environ.get(config.REASON_ENV, ""))

@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="+",
         help="missing profile, or its folder of parts, or a part; give several if nodes have their own disks",
     )
-    parser.add_argument("--out", metavar="FILE", help="file for the profile X")
+    parser.add_argument("--out", metavar="FILE", help="file for the profile (default: the first PROFILE's)")
 
 
 @bounded
@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
             there = profiles.read(out)
         except DataError as error:
             raise DataError(
-                f"{error}, so it is not replaced: remove it, or name another file with --out"
+                f"{error}. This file is not replaced: remove it, or name another with --out"
             ) from None
         check_replaces(out, there, profile)
     hdf5.write(profile, out)

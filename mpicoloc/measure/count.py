@@ -579,7 +579,7 @@ MIN_SHUTTERS = 6
 MAX_HALF_WIDTH = 0.5
 """Half width of an interval, in the logarithm, above which there is no estimate."""
 MIN_COVERAGE = 0.6
-"""Least part of the job's time in which counted places must be passed; the rest is assumed to be as slow."""
+"""Least part of the job's time in which counted places must be passed; the rest is taken as slowed alike."""
 MIN_PACE = 0.02
 """Pace, relative to the mean pace, below which the counted places count as not passed."""
 REST_ERROR, REST_ERROR_FRAC = 0.15, 0.5

@@ -95,7 +95,7 @@ def _is_taken(path: str, job: Job) -> bool:
 
 @contextlib.contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a folder; go on without it if the folder has no lock, or it is not free in time."""
+    """Hold the lock of a folder; go on without it if the file system has none or it is not free in time."""
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:  # the write itself will fail, with an error that names the remedy

@@ -110,9 +110,9 @@ def _check_names(limits: Mapping[str, float], names: Sequence[str]) -> None:
 def _check_measured(limits: Mapping[str, float], found: Sequence[Comparison]) -> None:
     for row in found:
         if row.name in limits and (row.before is None or row.after is None):
-            which = "before" if row.before is None else "after"
+            which = "the first group" if row.before is None else "a later group"
             raise DataError(
-                f"--regression {row.name}: no run in group '{which}' measured this quantity; choose another"
+                f"--regression {row.name}: no run of {which} measured this quantity; choose another"
             )
 
 

@@ -242,7 +242,7 @@ def _attribute(group: h5py.Group, field: Field[Any]) -> Any:
 
 
 def _scalar(attribute: h5py.h5a.AttrID) -> Any:
-    """The value of an attribute, read through h5py's low-level API: the other one takes thrice as long."""
+    """The value of an attribute, read through h5py's low-level API: the other takes 3 times as long."""
     if attribute.shape or attribute.get_storage_size() > _MAX_BYTES:
         raise ValueError(f"attribute {attribute.name!r} is not a single value")
     cell = np.empty((), attribute.dtype)

@@ -238,7 +238,7 @@ def renounce(uid: int, kept: Collection[int]) -> None:
                 raise OSError(ctypes.get_errno(), "prctl")
     except OSError as fault:
         raise EnvironmentFault(
-            f"reading with the rights of user {uid} failed ({fault}), so nothing is read: "
+            f"cannot take the rights of user {uid} ({fault}), so nothing is read: "
             "run this as a user other than root, or with CAP_SETUID and CAP_SETGID"
         ) from None
 

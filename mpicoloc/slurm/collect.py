@@ -428,7 +428,7 @@ def _check_run(taken: signature.Snapshot, record: StepRecord, ledger: Ledger) ->
     late_s = job.start_unix_s - record.step_start_unix_s
     if job.start_unix_s and not -SKEW_S <= late_s <= record.ran_s + SKEW_S:
         raise Refused(
-            f"it began {late_s:+.0f} s after the start of step {record.name}, which ran {record.ran_s:.0f} "
+            f"it began {late_s:+.0f} s from the start of step {record.name}, which ran {record.ran_s:.0f} "
             "s, so it is from another run"
         )
     for before in bill_ledger.standing(ledger, digests=[taken.digest]):

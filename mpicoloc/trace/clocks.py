@@ -33,7 +33,7 @@ class Clock:
     """A node's clock: at `t_ns` it is `offset_ns` ahead of the common clock; between these times, the offset
     is linear.
 
-    At each `step_t_ns` the clock is advanced by at least `step_ns`; the advance then decays.
+    From each `step_t_ns` on, all advances together are at least `step_ns`, which decays.
     """
 
     t_ns: tuple[int, ...]

@@ -220,4 +220,4 @@ def _remarks(policy: Policy) -> Iterator[str]:
         f"{policy.ports.mtu_bytes} bytes. Programs that set no service level use VL0."
     )
     if policy.high_lanes and policy.high_limit == NO_LIMIT:
-        yield "High priority without limit: lanes of low priority wait for as long as others send."
+        yield "High priority without limit: lanes of low priority wait while those of high priority send."

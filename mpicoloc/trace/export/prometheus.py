@@ -91,7 +91,7 @@ def _network(profile: Profile) -> Iterator[Sample]:
     rows = (
         ("network_sent_bytes", "Bytes that left this level of the fat-tree.", "sent_bytes"),
         ("network_injection_bytes_per_second", "Rate of the bytes that left this level.", "injection_bps"),
-        ("network_utilisation_ratio", "That rate over the rate available to the job.", "utilisation_frac"),
+        ("network_utilisation_ratio", "Rate over the rate available to the job.", "utilisation_frac"),
     )
     for name, meaning, key in rows:
         for level in profile.network.levels if profile.network else ():

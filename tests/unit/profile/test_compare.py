@@ -228,7 +228,7 @@ def test_what_was_not_measured_is_not_passed(runs, capsys):
     profile = sample.profile()
     hdf5.write(replace(profile, interference=replace(profile.interference, slowdown=None)), "none.h5")
     assert main(["compare", "old0.h5", "none.h5", "--regression", "slowdown=5%"]) == 3
-    assert "no run in group 'after' measured this quantity" in capsys.readouterr().err
+    assert "no run of a later group measured this quantity" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
