@@ -111,7 +111,7 @@ class SharingCosts:
     lost_node_hours : float
         Node hours lost to interference: J_inter of Eq. 2.3.
     busy_node_hours, shared_node_hours : float
-        Node hours with at least one job, and with two.
+        Node hours with at least one job, and with at least two.
     machine_node_hours : float
         All node hours of the machine from the first arrival to the last end.
     slowdown_mean : float
@@ -154,7 +154,7 @@ def of_schedule(
     """
     inter_s = schedule.end_s - schedule.start_s - workload.log.run_s
     return SharingCosts(
-        # Rounding can leave a small negative difference for a job that ran alone.
+        # A job that gains from being spread loses nothing.
         lost_node_hours=lost_node_hours(of_job, np.maximum(inter_s, 0.0)),
         busy_node_hours=busy_node_s / _HOUR_S,
         shared_node_hours=shared_node_s / _HOUR_S,
@@ -230,6 +230,8 @@ SHARING = {
 """Sharing policies by name."""
 BY_SLOTS = ("cores", "cores-model", "spread", "spread-model")
 """Policies under which any number of jobs share a node."""
+TWO_A_NODE = ("blind", "model", "service")
+"""Policies under which up to two jobs share a node."""
 SHARING_ORDERS = ("fcfs", "easy")
 """Orders that support sharing: the first job of their queues is the job that arrived first."""
 
@@ -310,6 +312,24 @@ def check_names(names: Sequence[str], order_name: str) -> None:
         raise UsageError(
             f"--sharing {','.join(names)} does not work with --order {order_name}: give one of the orders "
             f"{' and '.join(SHARING_ORDERS)}"
+        )
+
+
+def check_centre(centre: Centre, names: Sequence[str]) -> None:
+    """Check that the nodes, allocations and packing of a centre suit these policies.
+
+    Raises `DataError` if nodes have too few cores, and `UsageError` if another flag does not suit.
+    """
+    for name in names:
+        if name in BY_SLOTS:
+            layout(name, centre.workload.cores_per_node).check(centre.workload)
+            fill(centre.allocation)
+            if centre.against is not None:
+                fill(centre.against)
+    if centre.packs and not set(names) & set(TWO_A_NODE):
+        raise UsageError(
+            f"--pack does not work with --sharing {','.join(names)}: leave it out, or add one of "
+            f"{', '.join(TWO_A_NODE)}"
         )
 
 

@@ -119,6 +119,8 @@ def job_delays(rows: LinkRows, alone: Floats, pace: Floats, tolerance: float = T
     For jobs with a pace of 1, the delay plus 1 is `mutual_slowdown`. A job that is slower for other reasons
     sends for a smaller fraction of its time, and so delays others less.
     """
+    # A spread job has a pace below 1, but cannot keep links busy for more than all of its time.
+    pace = np.maximum(pace, alone)
     first, second, starts = _pairs(rows.n_users)
     theirs = rows.n_hosts.take(second, axis=1)
     share = theirs / (theirs + rows.n_hosts.take(first, axis=1))

@@ -2,8 +2,8 @@
 
 Under `CORES` a job gets as many cores as it asked for, and the jobs of a node are neighbours, as with Slurm's
 ``select/cons_tres`` without oversubscription. Under `SPREAD` a job gets half of each of twice the nodes. The
-order plans with slots as it plans with nodes elsewhere, so backfilling delays no job that it would not delay
-on whole nodes.
+order plans with slots as it plans with nodes elsewhere, by the ends that it expects at the present speeds. A
+backfilled job can therefore delay the queue's first job, if it slows down the jobs beside it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from mpicoloc.batch.inputs import Machine, Workload
 from mpicoloc.batch.order import FREE, Allocation, Nodes, Order, Uses
 from mpicoloc.batch.shared_simulation import NO_JOB, Slowdowns
 from mpicoloc.core.profile import Floats, Ints
+from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 
 HALVES = 2
@@ -47,6 +48,18 @@ class Layout:
     name: str
     n_slots: int
     is_spread: bool
+
+    def check(self, work: Workload) -> None:
+        """Raise DataError if a job asked for more cores than its nodes have."""
+        asked = work.log.n_processors
+        wrong = np.flatnonzero(asked > work.n_nodes * work.cores_per_node)
+        if len(wrong) and not self.is_spread:
+            i = int(wrong[0])
+            raise DataError(
+                f"job {work.log.number[i]} has {asked[i]:,} processors on "
+                f"{counted(work.n_nodes[i], 'node')} of {counted(work.cores_per_node, 'core')}; "
+                f"{len(wrong):,} of {len(work):,} jobs do not fit: give more --cores-per-node"
+            )
 
     def slots_of(self, work: Workload) -> Ints:
         """Number of slots that each job needs."""
@@ -79,8 +92,8 @@ def fill(allocation: Allocation) -> Allocation:
     rules = {"best-fit": best_fit, "first-available": first_contiguous, "first-contiguous": first_contiguous}
     if allocation.name not in rules:
         raise UsageError(
-            f"--allocation {allocation.name} chooses whole nodes; for jobs that share them by cores give one "
-            f"of {', '.join(rules)}"
+            f"allocation {allocation.name} chooses whole nodes; for jobs that share them by cores or spread "
+            f"give one of {', '.join(rules)}"
         )
     return Allocation(allocation.name, rules[allocation.name], is_bound_by_number=True)
 
@@ -142,9 +155,9 @@ class SlotSimulation(Simulation):
         self._job_of = np.full((machine.n_nodes, layout.n_slots), NO_JOB)
         self._n_jobs = np.zeros(machine.n_nodes, np.int64)
         self._places: dict[int, tuple[Ints, Ints]] = {}
-        self._true = _Pressure(slowdowns.true, machine.n_nodes, layout)
-        is_exact = slowdowns.true is slowdowns.believed
-        self._believed = self._true if is_exact else _Pressure(slowdowns.believed, machine.n_nodes, layout)
+        self._true = self._believed = _Pressure(slowdowns.true, machine.n_nodes, layout)
+        if slowdowns.believed is not slowdowns.true:
+            self._believed = _Pressure(slowdowns.believed, machine.n_nodes, layout)
         self._expected: dict[int, float] = {}
         self.beside: dict[int, set[int]] = {}
         self.busy_node_s, self.shared_node_s = 0.0, 0.0
@@ -194,7 +207,6 @@ class SlotSimulation(Simulation):
         self._change(job, *self._places.pop(job), -1)
         others = self.beside.pop(job)
         del self._expected[job]
-        self._stale.discard(job)
         for other in others:
             self.beside[other].remove(job)
         self._set_paces(others)
@@ -210,8 +222,9 @@ class SlotSimulation(Simulation):
         self._n_busy += sign * int(np.count_nonzero(np.minimum(before, after) == 0))
         self._n_shared += sign * int(np.count_nonzero(np.minimum(before, after) == 1))
         program, empty = self._programs[job], nodes[after == 0]
-        for one in {id(one): one for one in (self._true, self._believed)}.values():
-            one.change(program, nodes, sign * counts, empty)
+        self._true.change(program, nodes, sign * counts, empty)
+        if self._believed is not self._true:
+            self._believed.change(program, nodes, sign * counts, empty)
         if self._chooser is not None:
             self._chooser.change(program, nodes, sign * counts, empty)
 
@@ -306,8 +319,9 @@ class _Chooser:
         if rest:
             left = free - wanted
             loss = np.where(is_used, self._loss(program, n_slots) * rest, EMPTY_NODE_FRAC * n_slots)
-            # A node that cannot hold the rest is filled only if no other node can.
-            loss[left < rest] = np.inf
+            holds_rest = left >= rest
+            if holds_rest.any():
+                loss[~holds_rest] = np.inf
             wanted += _filled(left, loss, rest)
         return wanted
 
@@ -315,16 +329,17 @@ class _Chooser:
         """Slots on each node: halves of nodes; None if the job is expected to be faster when packed."""
         suffered, is_used = self._believed.suffered[:, program], free < HALVES
         caused = np.where(is_used, self._caused[:, program], EMPTY_NODE_FRAC)
+        own = float(self._believed.excess[program, program])
         best, least = np.zeros_like(free), np.inf
         # The slowest node sets the speed, so nodes are chosen among those up to each possible slowdown.
         for most in np.unique(suffered[free > 0].round(_N_DIGITS)).tolist():
             allowed = np.where(suffered <= most + 10.0**-_N_DIGITS, free, 0)
             if allowed.sum() >= n_slots:
                 wanted = halves(allowed, np.argsort(caused, kind="stable"), n_slots)
-                loss = n_slots * most + float(wanted @ caused)
+                slowest = max(most, own) if wanted.max() == HALVES else most
+                loss = n_slots * slowest + float(wanted @ caused)
                 best, least = (wanted, loss) if loss < least else (best, least)
         is_room = int(np.count_nonzero(~is_used)) * HALVES >= n_slots
-        own = float(self._believed.excess[program, program])
         return None if is_room and n_slots * own <= least else best
 
     def _loss(self, program: int, n_slots: int) -> Floats:

@@ -85,6 +85,7 @@ def of(args: argparse.Namespace) -> Study:
     comparison.check_names(names, args.order)
     against = None if args.against is None else allocation.named(args.against)
     centre = Centre(work, machine, args.order, *chosen, args.pack, simulate, against)
+    comparison.check_centre(centre, names)
     tariffs = [tariff(args.rate_su or 1.0, name) for name in args.pricing or ("fair", "runtime")]
     cases = draws.cases(args, work.log, machine.height, is_shared=names != ["none"])
     return Study(centre, names, cases, tariffs, compares)
@@ -492,6 +493,8 @@ def _cases(
         own.log = settings.get(LOG, args.logs[0])
         if "sharing" in axes and names_of(own) == ["none"]:
             unset_sharing(own)
+        elif "sharing" in axes and not set(names_of(own)) & set(comparison.TWO_A_NODE):
+            own.pack = False
         values = {flag.dest: getattr(own, flag.dest) for name, flag in flags.items() if name != "json"}
         # If a flag names a file, the contents of the file are part of the key.
         words = [

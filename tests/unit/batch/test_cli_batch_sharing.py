@@ -145,6 +145,7 @@ def test_a_page_without_sharing(capsys):
         ),
         (("--page", "no/such/folder.html"), 2, "there is no folder"),
         ((*CORES, "--allocation", "exclusive"), 2, "exclusive chooses whole nodes"),
+        ((*CORES, "--pack"), 2, "--pack does not work with --sharing cores"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_one_line(capsys, words, code, said):

@@ -68,3 +68,10 @@ def test_they_are_the_slowdowns_of_jobs_that_load_all_their_links_alike(hosts, c
         found[there] += job_delays(rows, alone, pace[there])
     assert found == pytest.approx(expected, abs=1e-3)
     assert n == len(expected)
+
+
+def test_a_spread_job_delays_others_no_less():
+    """Two jobs that keep the links above a switch busy for 90 % of their time, the second one spread."""
+    rows = LinkRows(np.array([0, 1]), np.array([2]), np.array([0.9, 0.9]), np.array([[1.0, 3.0], [3.0, 9.0]]))
+    packed, spread = (job_delays(rows, np.array([0.9, 0.9]), np.array([1.0, pace])) for pace in (1.0, 0.5))
+    assert 0 < packed[0] <= spread[0]

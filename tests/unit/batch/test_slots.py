@@ -20,7 +20,7 @@ PAIRS = [[1.0, 1.2], [1.1, 1.6]]
 
 
 class Watch:
-    """Observer that records which jobs are on each node, and the most slots that were in use."""
+    """Observer that records the nodes of each job, and checks the numbers of nodes and slots in use."""
 
     def __init__(self):
         self.nodes = {}
@@ -117,6 +117,22 @@ def test_the_model_packs_a_job_that_spreading_would_slow():
     assert schedule.end_s[1] == pytest.approx(11.0)
 
 
+def test_the_model_counts_that_both_halves_of_a_node_disturb_each_other():
+    """One node is empty; a half of it and a half beside the other job cost less than both of its halves."""
+    log = jobs_of([0, 1], [1e3, 10.0], [4, 4])
+    schedule, watch, _ = run(log, "spread-model", [[1.6, 1.05], [1.05, 1.6]], [0, 1])
+    assert len(watch.nodes[1]) == 2
+    assert schedule.end_s[1] - schedule.start_s[1] == pytest.approx(10 * 1.05 / 1.6)
+
+
+@pytest.mark.parametrize(("estimate_s", "start_s"), [(110.0, 1.0), (125.0, 132.0)])
+def test_backfilling_expects_slowed_jobs_to_end_later(estimate_s, start_s):
+    """The quiet job beside the loud one ends after 120 s, when the fourth has enough cores."""
+    log = jobs_of([0, 0, 0, 1, 1], [100.0, 1e3, 1e3, 10.0, estimate_s], [2, 2, 7, 3, 1])
+    schedule, _, _ = run(log, "cores", PAIRS, [QUIET, LOUD, QUIET, QUIET, QUIET])
+    assert schedule.start_s[3:].tolist() == pytest.approx([120.0, start_s])
+
+
 JOBS = st.lists(
     st.tuples(st.integers(0, 50), st.integers(1, 60), st.integers(1, N_NODES * N_CORES)),
     min_size=1,
@@ -157,6 +173,10 @@ def test_no_job_suffers_more_than_the_worst_neighbours_could_cause(jobs, data, n
 
 
 def test_bad_input():
+    with pytest.raises(DataError, match="job 1 has 5 processors on 1 node of 4 cores; 1 of 2 jobs do not"):
+        log = log_of([0, 0], [1.0, 1.0], [1, 1])
+        log.n_processors[:] = 5, 4
+        slots.layout("cores", N_CORES).check(workload(log, N_CORES, N_NODES))
     with pytest.raises(DataError, match="give --cores-per-node"):
         slots.layout("cores", 1)
     with pytest.raises(UsageError, match="virtual-blocks chooses whole nodes"):
