@@ -237,7 +237,7 @@ def test_sets_of_two_machines_are_not_mixed(training):
     both = merged([training, dataclasses.replace(training, machine=None)])
     assert len(both.rows) == len(training.rows)
     assert both.jobs[both.rows["target"][-1]] == training.jobs[training.rows["target"][-1]]
-    with pytest.raises(DataError, match="a processor, 8 CPUs, 32 GiB and of another processor"):
+    with pytest.raises(DataError, match="a processor, 8 CPUs, 32 GiB and another processor"):
         merged([training, other])
 
 

@@ -76,7 +76,7 @@ def test_other_runs_are_left_out(out, capsys):
     [
         (sample.profile(), "is complete"),
         (merge([part(job_id="41")], partial=True), "is of another job, 41"),
-        (merge([part(0), part(2)], partial=True), "has more"),
+        (merge([part(0), part(2)], partial=True), "but the checkpoints only"),
     ],
     ids=["whole", "other", "more"],
 )
