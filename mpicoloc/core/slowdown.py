@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from mpicoloc.core.plain_values import dataclass_from
 from mpicoloc.core.profile import Column, Estimate, Floats, Profile, frozen, text
 from mpicoloc.core.units import counted
-from mpicoloc.errors import DataError, printable
+from mpicoloc.errors import DataError, UsageError, printable
 
 _INTERPRETERS = ("python", "perl", "ruby", "julia", "Rscript", "bash", "sh", "java")
 
@@ -245,8 +245,46 @@ ROW_COLUMNS = (
     Column("key", "S16", "1", "which measurement it is: rows of one key are the same one"),
 )
 ROW_DTYPE = np.dtype([(column.name, column.type) for column in ROW_COLUMNS])
-LAYOUTS = ("", "apart", "same")
-"""Whether the two jobs share processors: unknown, separate processors, or shared ones."""
+TURNS, CORES, SPREAD = "turns", "cores", "spread"
+"""Layouts of jobs that share nodes: on the same processors in time slices, on processors of their own, and on
+half of each of twice the nodes."""
+LAYOUTS = ("", TURNS, CORES)
+"""Layouts in which slowdowns are measured; empty: unknown. Those of `SPREAD` follow from those of `CORES`."""
+_EARLIER = {"same": TURNS, "apart": CORES}
+
+
+def read_layout(word: str) -> str:
+    """A layout in a file; versions before 0.2.0 wrote other words."""
+    return _EARLIER.get(word, word)
+
+
+def check_layout(wanted: str, measured: str, source: str) -> None:
+    """Check that slowdowns of one layout apply to another; an unknown layout applies to all.
+
+    Raises `UsageError` if the layout is unknown, or slowdowns were measured in another one.
+    """
+    if wanted not in ("", TURNS, CORES, SPREAD):
+        raise UsageError(f"--layout must be {TURNS}, {CORES} or {SPREAD}, got {wanted!r}")
+    needed = CORES if wanted == SPREAD else wanted
+    if needed and measured and needed != measured:
+        raise UsageError(
+            f"{source} is of the layout {measured}, so its slowdowns do not apply to {wanted}: give slowdowns "
+            f"of the layout {needed}, or --layout {measured}"
+        )
+
+
+def of_spread(beside: Estimate, itself: Estimate) -> Estimate:
+    """The slowdown of a spread job, relative to its run on half of the nodes.
+
+    A packed job has its own processes beside it (`itself`), a spread one those of another job (`beside`). The
+    interval assumes that the errors of both slowdowns are independent.
+    """
+    value = beside.value / itself.value
+    below = math.hypot(math.log(beside.value / beside.low), math.log(itself.high / itself.value))
+    above = math.hypot(math.log(beside.high / beside.value), math.log(itself.value / itself.low))
+    return Estimate(value, value * math.exp(-below), value * math.exp(above), beside.n, "1", beside.method)
+
+
 HALF_WEIGHT_ERROR = 0.05
 """A row whose slowdown has this standard error has half the weight of an exact one."""
 

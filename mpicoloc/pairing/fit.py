@@ -69,7 +69,7 @@ def _add_sources(parser: argparse.ArgumentParser) -> None:
         "--layout",
         metavar="WORD",
         default="",
-        help="apart: only jobs on separate processors; same: only jobs on the same processors",
+        help="cores: only jobs on processors of their own; turns: only jobs on the same processors",
     )
 
 
@@ -110,8 +110,8 @@ def run(args: argparse.Namespace) -> int:
         return _of_curves(args)
     if not (args.profiles or args.campaign or args.training):
         raise UsageError("nothing to learn from: give --profiles, --campaign, --training or --curves")
-    if args.layout not in ("", "apart", "same"):
-        raise UsageError(f"--layout must be apart or same, got {args.layout!r}")
+    if args.layout not in ("", "turns", "cores"):
+        raise UsageError(f"--layout must be turns or cores, got {args.layout!r}")
     from mpicoloc.pairing import features, model_file, terminal, training_sets
     from mpicoloc.pairing.training.fitting import KINDS, fit_model, why_baseline
 

@@ -15,7 +15,7 @@ from mpicoloc.bubble import curves_file, model as stored
 from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import METHOD
 from mpicoloc.core.profile import Estimate
-from mpicoloc.core.slowdown import JobFeatures, machine_from_values
+from mpicoloc.core.slowdown import CORES, JobFeatures, machine_from_values, read_layout
 from mpicoloc.errors import DataError
 from mpicoloc.pairing import arrays_file
 from mpicoloc.pairing.fitted import (
@@ -161,6 +161,13 @@ def read(path: str | os.PathLike[str]) -> StoredModel:
         return from_document(told, arrays)
     except DataError as error:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error
+
+
+def layout(model: object) -> str:
+    """Layout of the jobs whose slowdowns a model has learnt; empty: unknown. Curves are of `CORES`."""
+    if isinstance(model, BubbleModel):
+        return CORES
+    return read_layout(str(getattr(model, "card", {}).get("layout", "")))
 
 
 def card(model: StoredModel) -> dict[str, Any]:

@@ -32,6 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--together", action="store_true", help="predict the first job beside all others at once"
     )
+    parser.add_argument(
+        "--layout",
+        metavar="LAYOUT",
+        default="",
+        help="turns: jobs on the same processors; cores: on processors of their own; spread: on half of each "
+        "of twice the nodes, relative to a packed run (default: the model's layout)",
+    )
     parser.add_argument("--card", action="store_true", help="print the model's training data and scores")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -42,18 +49,22 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give either the profiles of the jobs to predict, or --card")
     if (args.model is None) == (args.curves is None):
         raise UsageError("give either --model FILE, written by `mpicoloc fit`, or --curves FILE")
+    from mpicoloc.core.slowdown import SPREAD, check_layout, of_spread
     from mpicoloc.pairing import model_file, terminal
 
     model = model_file.of_curves(args.curves) if args.model is None else model_file.read(args.model)
     if args.card:
         _card(args, model)
         return 0
+    check_layout(args.layout, model_file.layout(model), args.curves or args.model)
     jobs = _jobs(args, model)
     pairs: Sequence[terminal.Pair]
     if args.together:
         pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
     else:
         pairs = model_file.each_beside_each_other(model, jobs)
+    if args.layout == SPREAD:
+        pairs = [(job, beside, of_spread(found, model.predict(job, [job]))) for job, beside, found in pairs]
     if args.json:
         print(json.dumps(terminal.predictions_json(model.kind, jobs, pairs), indent=2, allow_nan=False))
     else:

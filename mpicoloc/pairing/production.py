@@ -20,7 +20,17 @@ import numpy as np
 
 from mpicoloc.core import number_lists
 from mpicoloc.core.profile import Estimate, Floats
-from mpicoloc.core.slowdown import LEAST_SLOWDOWN, JobFeatures, Moments, PairSlowdowns, Row, Run, key_of
+from mpicoloc.core.slowdown import (
+    CORES,
+    LEAST_SLOWDOWN,
+    TURNS,
+    JobFeatures,
+    Moments,
+    PairSlowdowns,
+    Row,
+    Run,
+    key_of,
+)
 from mpicoloc.pairing.features import job_features
 
 GAP_S = 86400.0
@@ -366,9 +376,9 @@ def _on_node(one: Run, other: Run, name: str) -> str:
     if not mine or not others:
         return ""
     if not mine & others:
-        return "apart"
+        return CORES
     n_wanted = sum(run.n_cores / max(run.n_nodes, 1) for run in (one, other))
-    return "same" if mine == others and n_wanted > len(mine) else ""
+    return TURNS if mine == others and n_wanted > len(mine) else ""
 
 
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:

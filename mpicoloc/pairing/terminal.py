@@ -16,7 +16,7 @@ from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.plain_values import plain_prediction
 from mpicoloc.core.profile import Estimate
-from mpicoloc.core.slowdown import JobFeatures
+from mpicoloc.core.slowdown import CORES, TURNS, JobFeatures, read_layout
 from mpicoloc.core.units import counted
 from mpicoloc.errors import printable
 from mpicoloc.pairing import model_file, policies
@@ -135,7 +135,7 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
         gib = float(machine["memory_bytes"]) / 2**30
         where = f"{machine['cpu_model']}, {counted(int(machine['n_cpus']), 'CPU')}, {gib:.0f} GiB"
     programs = [str(name) for name in training["programs"]]
-    layout = {"apart": ", each job on processors of its own", "same": ", both jobs on the same processors"}
+    layouts = {CORES: ", each job on processors of its own", TURNS: ", both jobs on the same processors"}
     sources = ", ".join(f"{int(n)} of {source}" for source, n in training["sources"].items())
     features = [str(feature["name"]) for feature in card["features"]]
     names = f": {', '.join(features)}" if with_all else ""
@@ -147,7 +147,7 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
         "machine": where,
         "trained on": f"{counted(int(training['n_rows']), 'slowdown')} ({sources}) of "
         + counted(len(programs), "program")
-        + layout.get(card.get("layout", ""), ""),
+        + layouts.get(read_layout(str(card.get("layout", ""))), ""),
         "features": f"{len(features)}{names}",
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
         **short,

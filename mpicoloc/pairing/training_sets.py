@@ -17,8 +17,10 @@ import numpy as np
 
 from mpicoloc import messages
 from mpicoloc.core.slowdown import (
+    CORES,
     ROW_COLUMNS,
     ROW_DTYPE,
+    TURNS,
     JobFeatures,
     Machine,
     Row,
@@ -27,6 +29,7 @@ from mpicoloc.core.slowdown import (
     key_of,
     machine_from_values,
     merged,
+    read_layout,
     run_as_json,
     run_from_json,
     training_set,
@@ -92,7 +95,8 @@ def read_file(path: str | os.PathLike[str]) -> TrainingSet:
             if column.name != "key" or "rows.key" in arrays:  # files of earlier versions lack it
                 rows[column.name] = arrays_file.cast(arrays[f"rows.{column.name}"], column.type)
         # Files that earlier versions wrote have no layout.
-        return TrainingSet(jobs, rows, machine_from_values(told["machine"]), told.get("layout", ""))
+        layout = read_layout(str(told.get("layout", "")))
+        return TrainingSet(jobs, rows, machine_from_values(told["machine"]), layout)
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError, DataError) as error:
         raise arrays_file.damaged(os.fspath(path), FORMAT, error) from error
 
@@ -137,8 +141,8 @@ def _only_layout(rows: Iterable[Row]) -> str:
     count = Counter(row.layout for row in rows if row.layout)
     if len(count) > 1:
         raise DataError(
-            f"{count['apart']} slowdowns of jobs on separate processors and {count['same']} of jobs on the "
-            "same processors: choose one kind with --layout apart or --layout same; each needs its own model"
+            f"{count[CORES]} slowdowns of jobs on separate processors and {count[TURNS]} of jobs on the same "
+            "processors: choose one kind with --layout cores or --layout turns; each needs its own model"
         )
     return next(iter(count), "")
 
@@ -182,7 +186,7 @@ def from_campaign(folder: str) -> TrainingSet:
 def _layout(done: Sequence[campaign.Done]) -> str:
     """Layout of the places: same or separate processors; empty if the places overlap only in part."""
     first, second = map(set, done[0].how["places"])
-    return "same" if first == second else "" if first & second else "apart"
+    return TURNS if first == second else "" if first & second else CORES
 
 
 def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:

@@ -26,7 +26,7 @@ from mpicoloc import messages
 from mpicoloc.core import slowdown
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.core.profile import Estimate, Floats
-from mpicoloc.core.slowdown import JobFeatures
+from mpicoloc.core.slowdown import CORES, JobFeatures
 from mpicoloc.core.units import counted
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pairing import blossom, model_file, policies, production, sharing_plan
@@ -689,7 +689,7 @@ class PairingService:
         self.trouble = str(error)
 
     def _warn_of_layout(self) -> None:
-        if getattr(self.how.model, "card", {}).get("layout") == "apart":
+        if model_file.layout(self.how.model) == CORES:
             messages.trouble(
                 f"{self.model_path} was fitted to jobs on separate processors, but pairs here share theirs "
                 "and slow down more; measure a campaign whose two `places` are the same"

@@ -191,10 +191,10 @@ def test_profiles_of_jobs_on_the_same_processors_are_not_mixed_with_others(capsy
     code, text = complaint(capsys, *words)
     assert code == 3 and "18 slowdowns of jobs on separate processors and 24 of jobs" in text
     code, text = complaint(capsys, *words, "--layout", "near")
-    assert code == 2 and "--layout must be apart or same, got 'near'" in text
-    assert cli.main([*words, *QUICK, "--layout", "same", "--json"]) == 0
+    assert code == 2 and "--layout must be turns or cores, got 'near'" in text
+    assert cli.main([*words, *QUICK, "--layout", "turns", "--json"]) == 0
     told = capsys.readouterr()
-    assert json.loads(told.out)["layout"] == "same"
+    assert json.loads(told.out)["layout"] == "turns"
     assert "24 slowdowns beside one other job, 6 alone, 18 of another layout" in told.err
 
 
@@ -213,11 +213,13 @@ def test_the_pairing_service_tells_of_a_model_of_jobs_on_processors_of_their_own
 ):
     monkeypatch.chdir(tmp_path)
     learnt = training_sets.read_file(folder / "t.npz")
-    training_sets.write_file(dataclasses.replace(learnt, layout="apart"), "t.npz")
+    training_sets.write_file(dataclasses.replace(learnt, layout="cores"), "t.npz")
     assert cli.main(["fit", "--training", "t.npz", *QUICK, "--out", "m", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["layout"] == "apart"
+    assert json.loads(capsys.readouterr().out)["layout"] == "cores"
     assert cli.main(["predict", "--model", "m", "--card"]) == 0
     assert "each job on processors of its own" in " ".join(capsys.readouterr().out.split())
+    code, text = complaint(capsys, "predict", "--model", "m", "--layout", "turns", str(folder / "alone-0.h5"))
+    assert code == 2 and "m is of the layout cores, so its slowdowns do not apply to turns" in text
     monkeypatch.setenv("PATH", "")  # without Slurm the service ends at once
     for model, n in (("m", 1), (str(folder / "m"), 0)):
         assert cli.main(["pair", "--watch", "--once", "--profiles", ".", "--model", model]) == 4
@@ -327,7 +329,7 @@ def test_a_campaign_is_learnt_from(tmp_path):
     production, _ = training_sets.from_production(list(map(run_of, shared)))
     both = merged([found, production, found])
     assert len(both.rows) == 4
-    assert (found.layout, production.layout, both.layout) == ("apart", "", "apart")
+    assert (found.layout, production.layout, both.layout) == ("cores", "", "cores")
     assert both.programs == ["app0", "app1"]
     # Profiles of a campaign that is given are not given once more.
     assert training_sets.profile_paths([str(tmp_path)] * 2, []) == sorted(

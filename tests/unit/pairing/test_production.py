@@ -263,9 +263,9 @@ def placed(first, second, n_cores=2):
 @pytest.mark.parametrize(
     ("first", "second", "expected"),
     [
-        ("0-1", "2-3", "apart"),
-        ("0-1", "0-1", "same"),
-        ("0,2", "0,2", "same"),
+        ("0-1", "2-3", "cores"),
+        ("0-1", "0-1", "turns"),
+        ("0,2", "0,2", "turns"),
         ("0-3", "0-3", ""),  # room for both: the system moves them as it likes
         ("0-2", "2-4", ""),
         ("", "0-1", ""),
@@ -283,7 +283,7 @@ def test_on_several_nodes_all_must_be_alike():
         return run("1", cpus=cpus, n_cores=4, n_nodes=2)
 
     one, other = on({"n1": "0-1", "n2": "0-1"}), on({"n1": "0-1", "n2": "0-1", "n3": "7"})
-    assert layout(one, [other]) == "same"
+    assert layout(one, [other]) == "turns"
     assert layout(one, [on({"n1": "0-1", "n2": "2-3"})]) == ""
     assert layout(one, [on({"n7": "0-1"})]) == ""
 
@@ -303,7 +303,7 @@ def test_slowdowns_on_the_same_processors_are_not_mixed_with_others():
         DataError, match=r"4 slowdowns .* separate .* 4 .* same processors: choose one kind with"
     ):
         from_production([*apart, *same])
-    for word in ("apart", "same"):
+    for word in ("cores", "turns"):
         found, others = from_production([*apart, *same], layout=word)
         assert (found.layout, len(found.rows)) == (word, 4)
         assert others["of another layout"] == 4

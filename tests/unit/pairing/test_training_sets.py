@@ -46,11 +46,11 @@ def test_however_often_a_measurement_is_given_it_counts_once(measured, shares):
 
 
 def test_a_campaign_that_went_on_is_not_a_second_one():
-    early, late = (training_set([row(0, 1, n, "same", value)]) for n, value in ((2, 1.3), (4, 1.4)))
+    early, late = (training_set([row(0, 1, n, "turns", value)]) for n, value in ((2, 1.3), (4, 1.4)))
     for sets in itertools.permutations([early, late]):
         (only,) = merged(sets).rows
         assert (only["n"], only["slowdown"]) == (4, 1.4)
-    again = training_set([row(0, 1, 4, "same", 1.45)])
+    again = training_set([row(0, 1, 4, "turns", 1.45)])
     assert merged([late, again]).rows["slowdown"] == 1.45  # its jobs are known better by now
 
 
@@ -83,9 +83,9 @@ def test_a_job_of_another_machine_is_no_copy():
 def test_slowdowns_on_the_same_processors_are_not_mixed_with_others(tmp_path):
     sets = {layout: training_set([row(0, 1, key=layout or "old")], MACHINE, layout) for layout in LAYOUTS}
     with pytest.raises(DataError, match="fit a model for each"):
-        merged([sets["apart"], sets["same"]])
-    training_sets.write_file(merged([sets["same"], sets[""]]), tmp_path / "t.npz")
+        merged([sets["cores"], sets["turns"]])
+    training_sets.write_file(merged([sets["turns"], sets[""]]), tmp_path / "t.npz")
     found = training_sets.read_file(tmp_path / "t.npz")
-    assert (found.layout, len(found.rows)) == ("same", 2)
+    assert (found.layout, len(found.rows)) == ("turns", 2)
     with pytest.raises(DataError, match="layout must be one of"):
         dataclasses.replace(found, layout="near")

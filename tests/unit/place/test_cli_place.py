@@ -212,6 +212,19 @@ def test_curves_answer_for_pairs(folder, capsys):
     assert groups[0]["duration_s"] == pytest.approx(101)
 
 
+def test_a_spread_job_gains_what_it_costs_itself(folder, capsys):
+    def predicted(*words):
+        assert main.main(["predict", "--curves", "curves.csv", "--json", *words]) == 0
+        return json.loads(capsys.readouterr().out)["slowdowns"][0]["slowdown"]["value"]
+
+    gained = predicted("--layout", "spread", "lu", "ep")
+    assert gained == pytest.approx(predicted("lu", "ep") / predicted("lu")) and gained < 1
+    assert predicted("--layout", "spread", "lu") == 1
+    assert predicted("--layout", "cores", "lu", "ep") == predicted("lu", "ep")
+    code, told = refused(capsys, "predict", "--curves", "curves.csv", "--layout", "turns", "lu", "ep")
+    assert code == 2 and "curves.csv is of the layout cores, so its slowdowns do not apply to turns" in told
+
+
 def test_predict_needs_one_source(folder, capsys):
     assert refused(capsys, "predict", "lu", "mg")[0] == 2
     assert refused(capsys, "predict", "--curves", "curves.csv", "--model", "m.npz", "lu")[0] == 2
