@@ -152,7 +152,7 @@ def test_a_confined_job_says_that_its_co_runner_has_to_have_bubbles_too(start_pa
     assert not (with_bubbles.tables["shutters"]["bubble_level"] > 0).any()
     if bubbled_jobs.n_counted(with_bubbles) < bubbled_jobs.MIN_COUNTED:
         pytest.skip("too few shutters had counts on this machine")
-    assert "run them with --bubble as well" in why_none(with_bubbles)
+    assert "start those jobs with --bubble as well" in why_none(with_bubbles)
 
 
 def test_no_bubble_outlives_the_keeper_of_who_presses(start_pair):

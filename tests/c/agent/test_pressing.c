@@ -182,7 +182,7 @@ static void *be_confined(void *board)
 {
     mc_board_view view = view_alone(board, 0);
     filter_affinity(SECCOMP_RET_ERRNO | EINVAL);
-    check_that_none_is_drawn(&view, "run them with --bubble as well");
+    check_that_none_is_drawn(&view, "start those jobs with --bubble as well");
     view = view_with_corunner(board, 1);
     memset(view.slot->cpu_mask, 0, sizeof view.slot->cpu_mask);
     mc_bubbling *bubbling = mc_bubbling_open(why, &curve);
