@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from mpicoloc.profile.frames import Frames
     from mpicoloc.profile.history import Jobs
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def open(path: str | os.PathLike[str]) -> Frames:
