@@ -268,8 +268,8 @@ def check_layout(wanted: str, measured: str, source: str) -> None:
     needed = CORES if wanted == SPREAD else wanted
     if needed and measured and needed != measured:
         raise UsageError(
-            f"{source} is of the layout {measured}, so its slowdowns do not apply to {wanted}: give slowdowns "
-            f"of the layout {needed}, or --layout {measured}"
+            f"{source} is of the layout {measured}, so its slowdowns do not apply to {wanted}: give "
+            f"slowdowns of the layout {needed}, or --layout {measured}"
         )
 
 

@@ -227,7 +227,9 @@ def test_a_record_that_is_not_the_sites_charges_nobody(books, spool):
     assert code == 1
     assert [entry["status"] for entry in found["charges"]] == ["refused"] * 2
     reasons = " ".join(entry["reason"] for entry in found["charges"])
-    assert "was changed after it was written" in reasons and f"of another profile, 8.{BEGAN_S}.0.h5" in reasons
+    assert (
+        "was changed after it was written" in reasons and f"of another profile, 8.{BEGAN_S}.0.h5" in reasons
+    )
 
 
 def test_a_name_of_strange_bytes_keeps_no_other_from_being_charged(books, spool):
