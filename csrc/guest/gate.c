@@ -115,7 +115,7 @@ static const void *mask_of_call(long number, const greg_t *registers)
     }
 }
 
-/* How a system call waits for signals. */
+/* Whether a system call waits for signals. */
 typedef enum signal_wait {
     NO_WAIT,  /* does not wait for signals */
     MAY_WAIT, /* can wait for a signal that could also have come before the call */

@@ -8,14 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from mpicoloc.batch import engine
+from mpicoloc.batch import engine, slots
 from mpicoloc.batch.engine import Schedule
 from mpicoloc.batch.inputs import Machine, Workload
 from mpicoloc.batch.links import LinkSharing, SharedLinks
 from mpicoloc.batch.order import Allocation, Order
 from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing, Slowdowns, blind
 from mpicoloc.batch.sharing_rules import Joining, Service
-from mpicoloc.batch.slots import SlotSimulation, fill, layout
 from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.errors import UsageError
 from mpicoloc.pairing import policies
@@ -24,6 +23,7 @@ LEAST_RUN_S = 10.0
 """Shorter run times count as this in bounded slowdowns, so that waits of short jobs do not dominate."""
 _HOUR_S = 3600.0
 _ROUNDING = 1e-6
+"""Slowdowns that differ from 1 by less than this are 1: times of long logs are rounded."""
 
 
 @dataclass(frozen=True)
@@ -217,21 +217,10 @@ class Record:
         self.busy.append((simulation.now_s, simulation.n_busy_nodes))
 
 
-SHARING = {
-    "none": "each job has its nodes for itself",
-    "blind": "two jobs a node, whatever they suffer",
-    "model": "two jobs a node where the slowdown model finds that the machine works more",
-    "service": "pairs of jobs as `mpicoloc pair --watch` decides them",
-    "cores": "jobs get cores, and fill nodes",
-    "cores-model": "jobs get cores, on the nodes where the slowdown model expects the least loss",
-    "spread": "jobs get half of each of twice the nodes",
-    "spread-model": "the same, on the nodes where the slowdown model expects the least loss",
-}
-"""Sharing policies by name."""
-BY_SLOTS = ("cores", "cores-model", "spread", "spread-model")
-"""Policies under which any number of jobs share a node."""
 TWO_A_NODE = ("blind", "model", "service")
 """Policies under which up to two jobs share a node."""
+SHARING = ("none", *TWO_A_NODE, *slots.POLICIES)
+"""Names of all sharing policies."""
 SHARING_ORDERS = ("fcfs", "easy")
 """Orders that support sharing: the first job of their queues is the job that arrived first."""
 
@@ -321,11 +310,10 @@ def check_centre(centre: Centre, names: Sequence[str]) -> None:
     Raises `DataError` if nodes have too few cores, and `UsageError` if another flag does not suit.
     """
     for name in names:
-        if name in BY_SLOTS:
-            layout(name, centre.workload.cores_per_node).check(centre.workload)
-            fill(centre.allocation)
-            if centre.against is not None:
-                fill(centre.against)
+        if name in slots.POLICIES:
+            slots.POLICIES[name].slots_of(centre.workload)
+            for rule in filter(None, (centre.allocation, centre.against)):
+                slots.fill(rule)
     if centre.packs and not set(names) & set(TWO_A_NODE):
         raise UsageError(
             f"--pack does not work with --sharing {','.join(names)}: leave it out, or add one of "
@@ -357,7 +345,6 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
     kept = (record,) if keeps_places else ()
     delayed = () if case.utilisation is None else (LinkSharing(machine, case.utilisation, case.programs),)
     observers = (links, *kept, *delayed)
-    simulation: SharedSimulation | SlotSimulation
     if name == "none":
         schedule = centre.simulate(work, machine, centre.order, centre.allocation, observers)
         busy_s = float(((schedule.end_s - schedule.start_s) * work.n_nodes).sum())
@@ -375,25 +362,20 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
 
 
 def cores_of(work: Workload, name: str) -> Ints:
-    """Cores that each job occupies under a policy: all of its nodes unless jobs get cores."""
-    if name in ("cores", "cores-model"):
-        return layout(name, work.cores_per_node).slots_of(work)
-    return work.n_nodes * work.cores_per_node
+    """Cores that each job gets under a policy."""
+    policy = slots.POLICIES.get(name)
+    return work.n_nodes * work.cores_per_node if policy is None else policy.cores_of(work)
 
 
 def _simulation(
     centre: Centre, name: str, case: Case, observers: Sequence[engine.Observer]
-) -> SharedSimulation | SlotSimulation:
-    work, machine = centre.workload, centre.machine
-    if name in BY_SLOTS:
-        chosen = layout(name, work.cores_per_node)
-        rule = fill(centre.allocation)
-        return SlotSimulation(
-            work, machine, centre.order, rule, observers, case.programs, case.slowdowns, chosen,
-            by_model=name.endswith("-model"),
-        )  # fmt: skip
+) -> engine.Simulation:
+    work, machine, order, rule = centre.workload, centre.machine, centre.order, centre.allocation
+    if name in slots.POLICIES:
+        base = work, machine, order, slots.fill(rule), observers
+        return slots.SlotSimulation(*base, case.programs, case.slowdowns, slots.POLICIES[name])
     slowdowns = blind(case.slowdowns) if name == "blind" else case.slowdowns
-    base = work, machine, centre.order, centre.allocation, observers
+    base = work, machine, order, rule, observers
     return SharedSimulation(*base, case.programs, slowdowns, _sharing(centre, name))
 
 

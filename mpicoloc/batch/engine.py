@@ -107,6 +107,7 @@ class Simulation:
         self.repaced: set[int] = set()
         self._stale: set[int] = set()
         self._settlers = [one for one in observers if isinstance(one, Settler)]
+        self.busy_node_s, self.shared_node_s, self._counted_s = 0.0, 0.0, 0.0
         self._ends: list[tuple[float, int, int]] = []
         self._later: list[tuple[float, int]] = []
         self._followers = _followers(workload)
@@ -122,6 +123,11 @@ class Simulation:
     def n_busy_nodes(self) -> int:
         """Number of nodes with a job."""
         return self.view.machine.n_nodes - self.view.n_free
+
+    @property
+    def n_shared_nodes(self) -> int:
+        """Number of nodes with several jobs."""
+        return 0
 
     def nodes_of(self, taken: Ints) -> Ints:
         """The nodes of which a job has taken these units; here the units are nodes."""
@@ -203,6 +209,7 @@ class Simulation:
 
     def _end(self, job: int) -> None:
         nodes = self.nodes.pop(job)
+        self._count_time()
         self._leave(job, nodes)
         self.schedule.end_s[job] = self.now_s
         self._work_until_now(job)
@@ -282,8 +289,16 @@ class Simulation:
         chosen = self._choose(job, int(self.waiting["n_nodes"][place]))
         assert chosen is not None, "an order chose a job that finds no nodes"
         self.waiting.remove(place)
+        self._count_time()
         self._begin(job, chosen)
         return True
+
+    def _count_time(self) -> None:
+        """Add the node seconds since the last job began or ended to the totals."""
+        passed_s = self.now_s - self._counted_s
+        self.busy_node_s += self.n_busy_nodes * passed_s
+        self.shared_node_s += self.n_shared_nodes * passed_s
+        self._counted_s = self.now_s
 
     def _choose(self, job: int, n_nodes: int) -> Nodes | None:
         return self.view.nodes_for(n_nodes)

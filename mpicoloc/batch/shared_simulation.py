@@ -149,8 +149,7 @@ class SharedSimulation(Simulation):
         self.beside: dict[int, dict[int, int]] = {}
         self.believed: dict[int, float] = {}
         self.expected_end_s = np.full(len(workload) + 1, -np.inf)
-        self.busy_node_s, self.shared_node_s = 0.0, 0.0
-        self._counted_s, self._n_shared = 0.0, 0
+        self._n_shared = 0
         self._n_last: dict[int, int] = {}
 
     def pair_slowdown(self, job: int, other: int) -> float:
@@ -176,8 +175,12 @@ class SharedSimulation(Simulation):
         self._join(join.job, join.nodes)
         return True
 
+    @property
+    def n_shared_nodes(self) -> int:
+        """Number of nodes with two jobs."""
+        return self._n_shared
+
     def _begin(self, job: int, chosen: Nodes) -> None:
-        self._count_time()
         nodes = chosen[0]
         self.jobs_on[0, nodes] = job
         self.beside[job], self.believed[job] = {}, 1.0
@@ -213,7 +216,6 @@ class SharedSimulation(Simulation):
 
     def _leave(self, job: int, nodes: Ints) -> None:
         """Remove a job that ends; nodes with another job stay in use."""
-        self._count_time()
         self.releases.end(float(self.expected_end_s[job]), job)
         self.expected_end_s[job] = -np.inf
         del self._n_last[job], self.believed[job]
@@ -285,10 +287,3 @@ class SharedSimulation(Simulation):
             self.releases.end(end_s, job)
             self._n_last[job] = n
             self.releases.begin(end_s, job, n)
-
-    def _count_time(self) -> None:
-        """Add the node seconds since the last change to the totals."""
-        passed_s = self.now_s - self._counted_s
-        self.busy_node_s += (self.view.machine.n_nodes - self.view.n_free) * passed_s
-        self.shared_node_s += self._n_shared * passed_s
-        self._counted_s = self.now_s

@@ -1,9 +1,9 @@
-"""Layouts in which any number of jobs share a node: jobs get slots of nodes, a core or half a node each.
+"""Policies that give jobs parts of nodes: slots, which are cores or halves of a node.
 
-Under `CORES` a job gets as many cores as it asked for, and the jobs of a node are neighbours, as with Slurm's
-``select/cons_tres`` without oversubscription. Under `SPREAD` a job gets half of each of twice the nodes. The
-order plans with slots as it plans with nodes elsewhere, by the ends that it expects at the present speeds. A
-backfilled job can therefore delay the queue's first job, if it slows down the jobs beside it.
+With ``cores`` a job gets as many cores as it requests, and the jobs of a node are neighbours, as with Slurm's
+``select/cons_tres`` without oversubscription. With ``spread`` a job gets half of each of twice its nodes. The
+order plans with slots instead of nodes, and with the ends that the batch system expects now. A backfilled job
+can therefore delay the first job of the queue by slowing down its neighbours.
 """
 
 from __future__ import annotations
@@ -23,65 +23,72 @@ from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 
 HALVES = 2
-"""Slots of a node under `SPREAD`."""
-EMPTY_NODE_FRAC = 0.05
+"""Slots of a node under ``spread``."""
+EMPTY_NODE_FRAC = 0.1
 """Cost of an empty node to a model, as a fraction of the job's work: nodes that cost less fill first."""
-
 _N_DIGITS = 12
 """Digits of a slowdown that are kept, so that rounding errors change no speed."""
 
 
 @dataclass(frozen=True)
-class Layout:
-    """A layout of jobs on nodes.
+class Policy:
+    """A policy of slots.
 
     Parameters
     ----------
-    name : str
-    n_slots : int
-        Slots of each node.
     is_spread : bool
-        Whether jobs get half of each of twice the nodes. The log's run times are those of packed jobs, which
-        have their own processes as neighbours.
+        Whether jobs get half of each of twice their nodes. The run times in the log are those of packed jobs,
+        which have their own processes as neighbours.
+    by_model : bool
+        Whether a slowdown model chooses the nodes and predicts the ends of jobs. Without it, the allocation
+        chooses, and the batch system expects jobs to run as in the log.
     """
 
-    name: str
-    n_slots: int
     is_spread: bool
+    by_model: bool
 
-    def check(self, work: Workload) -> None:
-        """Raise DataError if a job asked for more cores than its nodes have."""
-        asked = work.log.n_processors
-        wrong = np.flatnonzero(asked > work.n_nodes * work.cores_per_node)
-        if len(wrong) and not self.is_spread:
+    def n_slots(self, work: Workload) -> int:
+        """Slots of a node.
+
+        Raises `DataError` if nodes have fewer than two cores, which leaves nothing to share.
+        """
+        if work.cores_per_node < 2:
+            raise DataError(
+                f"nodes have {work.cores_per_node} core, so jobs cannot share them: give --cores-per-node"
+            )
+        return HALVES if self.is_spread else work.cores_per_node
+
+    def slots_of(self, work: Workload) -> Ints:
+        """Number of slots that each job needs.
+
+        Raises `DataError` if a job needs more cores than its nodes have.
+        """
+        whole = work.n_nodes * self.n_slots(work)
+        if self.is_spread:
+            return whole
+        needed = np.where(work.log.n_processors > 0, work.log.n_processors, whole)
+        wrong = np.flatnonzero(needed > whole)
+        if len(wrong):
             i = int(wrong[0])
             raise DataError(
-                f"job {work.log.number[i]} has {asked[i]:,} processors on "
+                f"job {work.log.number[i]} has {needed[i]:,} processors on "
                 f"{counted(work.n_nodes[i], 'node')} of {counted(work.cores_per_node, 'core')}; "
                 f"{len(wrong):,} of {len(work):,} jobs do not fit: give more --cores-per-node"
             )
+        return needed
 
-    def slots_of(self, work: Workload) -> Ints:
-        """Number of slots that each job needs."""
-        if self.is_spread:
-            return work.n_nodes * HALVES
-        whole = work.n_nodes * self.n_slots
-        asked = work.log.n_processors
-        return np.where(asked > 0, np.minimum(asked, whole), whole)
+    def cores_of(self, work: Workload) -> Ints:
+        """Number of cores that each job gets."""
+        return self.slots_of(work) * work.cores_per_node // self.n_slots(work)
 
 
-def layout(name: str, cores_per_node: int) -> Layout:
-    """The layout of a sharing policy.
-
-    Raises `DataError` if nodes have fewer than two cores, which leaves nothing to share.
-    """
-    if cores_per_node < 2:
-        raise DataError(
-            f"--sharing {name}: nodes have {cores_per_node} core, so jobs cannot share them by cores; give "
-            "--cores-per-node"
-        )
-    is_spread = name.startswith("spread")
-    return Layout(name, HALVES if is_spread else cores_per_node, is_spread)
+POLICIES = {
+    "cores": Policy(is_spread=False, by_model=False),
+    "cores-model": Policy(is_spread=False, by_model=True),
+    "spread": Policy(is_spread=True, by_model=False),
+    "spread-model": Policy(is_spread=True, by_model=True),
+}
+"""Policies by name."""
 
 
 def fill(allocation: Allocation) -> Allocation:
@@ -118,22 +125,19 @@ class SlotSimulation(Simulation):
         Program of each job, an index of the slowdowns.
     slowdowns : Slowdowns
         Of programs that have half of a node each.
-    layout : Layout
-    by_model : bool
-        Whether the expected slowdowns choose the nodes; otherwise the allocation does.
+    policy : Policy
 
     Attributes
     ----------
     beside : dict of int to set of int
         For each running job its neighbours.
-    busy_node_s, shared_node_s : float
-        Node seconds with at least one job, and with at least two.
 
     Notes
     -----
     A neighbour with k of a node's c slots causes 2 k / c of the excess slowdown that it causes with half of
     the node, and the excesses of several neighbours add up. The slowest of its nodes sets the speed of a job.
-    Under `SPREAD` this is divided by the slowdown of the program beside itself, as in the log's run times.
+    Under ``spread``, this is divided by the slowdown of the program beside itself, which the log's run times
+    contain.
     """
 
     def __init__(
@@ -145,38 +149,41 @@ class SlotSimulation(Simulation):
         observers: Sequence[Observer],
         programs: Ints,
         slowdowns: Slowdowns,
-        layout: Layout,
-        *,
-        by_model: bool,
+        policy: Policy,
     ) -> None:
-        in_slots = replace(workload, n_nodes=layout.slots_of(workload))
-        super().__init__(in_slots, slot_machine(machine, layout.n_slots), order, allocation, observers)
-        self._layout, self._programs = layout, programs.tolist()
-        self._job_of = np.full((machine.n_nodes, layout.n_slots), NO_JOB)
-        self._n_jobs = np.zeros(machine.n_nodes, np.int64)
+        n_nodes, n_slots = machine.n_nodes, policy.n_slots(workload)
+        in_slots = replace(workload, n_nodes=policy.slots_of(workload))
+        super().__init__(in_slots, slot_machine(machine, n_slots), order, allocation, observers)
+        self._policy, self._n_slots, self._programs = policy, n_slots, programs.tolist()
+        self._job_of = np.full((n_nodes, n_slots), NO_JOB)
+        self._n_jobs = np.zeros(n_nodes, np.int64)
         self._places: dict[int, tuple[Ints, Ints]] = {}
-        self._true = self._believed = _Pressure(slowdowns.true, machine.n_nodes, layout)
-        if slowdowns.believed is not slowdowns.true:
-            self._believed = _Pressure(slowdowns.believed, machine.n_nodes, layout)
+        believed = slowdowns.believed if policy.by_model else np.ones_like(slowdowns.true)
+        self._true = self._believed = _Pressure(slowdowns.true, n_nodes, n_slots, policy.is_spread)
+        if believed is not slowdowns.true:
+            self._believed = _Pressure(believed, n_nodes, n_slots, policy.is_spread)
         self._expected: dict[int, float] = {}
         self.beside: dict[int, set[int]] = {}
-        self.busy_node_s, self.shared_node_s = 0.0, 0.0
-        self._n_busy, self._n_shared, self._counted_s = 0, 0, 0.0
-        self._chooser = _Chooser(self._believed, machine, allocation) if by_model else None
+        self._chooser = _Chooser(self._believed, machine, allocation) if policy.by_model else None
 
     @property
     def n_busy_nodes(self) -> int:
         """Number of nodes with a job."""
-        return self._n_busy
+        return int(np.count_nonzero(self._n_jobs))
+
+    @property
+    def n_shared_nodes(self) -> int:
+        """Number of nodes with several jobs."""
+        return int(np.count_nonzero(self._n_jobs > 1))
 
     def nodes_of(self, taken: Ints) -> Ints:
         """The nodes of these slots, which ascend."""
-        nodes = taken // self._layout.n_slots
+        nodes = taken // self._n_slots
         return np.asarray(nodes[np.diff(nodes, prepend=-1) > 0])
 
     def _choose(self, job: int, n_nodes: int) -> Nodes | None:
-        uses, n_slots = self.view.uses, self._layout.n_slots
-        if self._chooser is None and not self._layout.is_spread:
+        uses, n_slots = self.view.uses, self._n_slots
+        if self._chooser is None and not self._policy.is_spread:
             return super()._choose(job, n_nodes)
         free = np.count_nonzero((uses == FREE).reshape(-1, n_slots), axis=1)
         if self._chooser is not None:
@@ -186,8 +193,7 @@ class SlotSimulation(Simulation):
         return slots_on(uses, wanted, n_slots), 1
 
     def _begin(self, job: int, chosen: Nodes) -> None:
-        self._count_time()
-        nodes, counts = np.unique(chosen[0] // self._layout.n_slots, return_counts=True)
+        nodes, counts = np.unique(chosen[0] // self._n_slots, return_counts=True)
         self._places[job], self._expected[job] = (nodes, counts), 1.0
         others = self._neighbours(nodes[self._n_jobs[nodes] > 0])
         self.beside[job] = others
@@ -196,12 +202,11 @@ class SlotSimulation(Simulation):
         self._job_of.ravel()[chosen[0]] = job
         self._change(job, nodes, counts, 1)
         super()._begin(job, chosen)
-        self._set_paces({job, *others} if others or self._layout.is_spread else ())
+        self._set_paces({job, *others} if others or self._policy.is_spread else ())
         if self._stale and self._looks_ahead():
             self._expect_again()
 
     def _leave(self, job: int, nodes: Ints) -> None:
-        self._count_time()
         super()._leave(job, nodes)
         self._job_of.ravel()[nodes] = NO_JOB
         self._change(job, *self._places.pop(job), -1)
@@ -217,11 +222,8 @@ class SlotSimulation(Simulation):
 
     def _change(self, job: int, nodes: Ints, counts: Ints, sign: int) -> None:
         """Account for a job that begins (sign 1) or ends (-1) on nodes, with so many slots of each."""
-        before = self._n_jobs[nodes]
-        self._n_jobs[nodes] = after = before + sign
-        self._n_busy += sign * int(np.count_nonzero(np.minimum(before, after) == 0))
-        self._n_shared += sign * int(np.count_nonzero(np.minimum(before, after) == 1))
-        program, empty = self._programs[job], nodes[after == 0]
+        self._n_jobs[nodes] += sign
+        program, empty = self._programs[job], nodes[self._n_jobs[nodes] == 0]
         self._true.change(program, nodes, sign * counts, empty)
         if self._believed is not self._true:
             self._believed.change(program, nodes, sign * counts, empty)
@@ -243,13 +245,6 @@ class SlotSimulation(Simulation):
     def _expected_pace(self, job: int) -> float:
         return self._expected[job] + self.link_delay[job]
 
-    def _count_time(self) -> None:
-        """Add the node seconds since the last change to the totals."""
-        passed_s = self.now_s - self._counted_s
-        self.busy_node_s += self._n_busy * passed_s
-        self.shared_node_s += self._n_shared * passed_s
-        self._counted_s = self.now_s
-
 
 class _Pressure:
     """The excess slowdown that a program suffers on each node from the jobs there.
@@ -261,9 +256,9 @@ class _Pressure:
     suffered : ndarray, shape (n_nodes, n_programs)
     """
 
-    def __init__(self, slowdowns: Floats, n_nodes: int, layout: Layout) -> None:
-        self.layout = layout
-        self.excess = (slowdowns - 1.0) * (2.0 / layout.n_slots)
+    def __init__(self, slowdowns: Floats, n_nodes: int, n_slots: int, is_spread: bool) -> None:
+        self.n_slots, self.is_spread = n_slots, is_spread
+        self.excess = (slowdowns - 1.0) * (2.0 / n_slots)
         self.suffered = np.zeros((n_nodes, len(slowdowns)))
 
     def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
@@ -274,7 +269,7 @@ class _Pressure:
     def pace(self, program: int, nodes: Ints, counts: Ints) -> float:
         """Slowdown of a job with these slots of nodes, by the slowest of its nodes."""
         own = float(self.excess[program, program])
-        if self.layout.is_spread:
+        if self.is_spread:
             slowest = float(self.suffered[nodes, program].max()) - own
             return round((1.0 + slowest) / (1.0 + own), _N_DIGITS)
         others = self.suffered[nodes, program] - own * counts
@@ -292,7 +287,7 @@ class _Chooser:
 
     def __init__(self, believed: _Pressure, machine: Machine, allocation: Allocation) -> None:
         self._believed, self._machine, self._allocation = believed, machine, allocation
-        self._n_slots = believed.layout.n_slots
+        self._n_slots = believed.n_slots
         self._caused = np.zeros_like(believed.suffered)
 
     def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
@@ -303,7 +298,7 @@ class _Chooser:
 
     def choose(self, free: Ints, program: int, n_slots: int) -> Ints:
         """Slots on each node for a job of this program; at least as many are free."""
-        wanted = self._spread(free, program, n_slots) if self._believed.layout.is_spread else None
+        wanted = self._spread(free, program, n_slots) if self._believed.is_spread else None
         return self._packed(free, program, n_slots) if wanted is None else wanted
 
     def _packed(self, free: Ints, program: int, n_slots: int) -> Ints:

@@ -263,7 +263,7 @@ def check_layout(wanted: str, measured: str, source: str) -> None:
 
     Raises `UsageError` if the layout is unknown, or slowdowns were measured in another one.
     """
-    if wanted not in ("", TURNS, CORES, SPREAD):
+    if wanted not in (*LAYOUTS, SPREAD):
         raise UsageError(f"--layout must be {TURNS}, {CORES} or {SPREAD}, got {wanted!r}")
     needed = CORES if wanted == SPREAD else wanted
     if needed and measured and needed != measured:

@@ -110,11 +110,12 @@ def run(args: argparse.Namespace) -> int:
         return _of_curves(args)
     if not (args.profiles or args.campaign or args.training):
         raise UsageError("nothing to learn from: give --profiles, --campaign, --training or --curves")
-    if args.layout not in ("", "turns", "cores"):
-        raise UsageError(f"--layout must be turns or cores, got {args.layout!r}")
+    from mpicoloc.core.slowdown import CORES, LAYOUTS, TURNS
     from mpicoloc.pairing import features, model_file, terminal, training_sets
     from mpicoloc.pairing.training.fitting import KINDS, fit_model, why_baseline
 
+    if args.layout not in LAYOUTS:
+        raise UsageError(f"--layout must be {TURNS} or {CORES}, got {args.layout!r}")
     learnt = training_sets.learn_from(
         args.training, args.campaign, args.profiles, machine=args.machine, layout=args.layout
     )

@@ -98,8 +98,13 @@ def _model(told: Mapping[str, Any], arrays: Mapping[str, Array]) -> FittedModel:
         most=float(told["most"]),
         n_rows=int(told["n_rows"]),
         machine=machine_from_values(told["machine"]),
-        card=dict(told["card"]),
+        card=_card(told["card"]),
     )
+
+
+def _card(told: Mapping[str, Any]) -> dict[str, Any]:
+    found = dict(told)
+    return found | {"layout": read_layout(found["layout"])} if "layout" in found else found
 
 
 def _fields(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
@@ -167,7 +172,7 @@ def layout(model: object) -> str:
     """Layout of the jobs whose slowdowns a model has learnt; empty: unknown. Curves are of `CORES`."""
     if isinstance(model, BubbleModel):
         return CORES
-    return read_layout(str(getattr(model, "card", {}).get("layout", "")))
+    return str(getattr(model, "card", {}).get("layout", ""))
 
 
 def card(model: StoredModel) -> dict[str, Any]:

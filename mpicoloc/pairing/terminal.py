@@ -16,7 +16,7 @@ from mpicoloc.bubble.model import BubbleModel
 from mpicoloc.core.bubbles import MAX_LEVEL
 from mpicoloc.core.plain_values import plain_prediction
 from mpicoloc.core.profile import Estimate
-from mpicoloc.core.slowdown import CORES, TURNS, JobFeatures, read_layout
+from mpicoloc.core.slowdown import CORES, TURNS, JobFeatures
 from mpicoloc.core.units import counted
 from mpicoloc.errors import printable
 from mpicoloc.pairing import model_file, policies
@@ -147,7 +147,7 @@ def show_card(card: Mapping[str, Any], with_all: bool = False) -> None:
         "machine": where,
         "trained on": f"{counted(int(training['n_rows']), 'slowdown')} ({sources}) of "
         + counted(len(programs), "program")
-        + layouts.get(read_layout(str(card.get("layout", ""))), ""),
+        + layouts.get(card.get("layout", ""), ""),
         "features": f"{len(features)}{names}",
         "made": f"{card.get('date', 'no date')}, seed {card['seed']}",
         **short,

@@ -185,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # each checkpoint would write all of them again.
         save(collect(key, has_events=is_last), 0.0 if is_last else now_s)
     except (MpicolocError, OSError) as error:
-        # Of an OSError, report the file and the text, but not the error number.
+        # The error number of an OSError is not reported: its text says the same.
         reason = ": ".join(filter(None, (getattr(error, name, "") for name in ("filename", "strerror"))))
         # Nobody reads this process's output: the reason goes to a file, and from there into the profile.
         with (

@@ -691,7 +691,7 @@ class PairingService:
     def _warn_of_layout(self) -> None:
         if model_file.layout(self.how.model) == CORES:
             messages.trouble(
-                f"{self.model_path} was fitted to jobs on separate processors, but pairs here share theirs "
+                f"{self.model_path} is of jobs on separate processors, but pairs here share theirs "
                 "and slow down more; measure a campaign whose two `places` are the same"
             )
 

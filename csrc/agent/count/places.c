@@ -278,14 +278,13 @@ static void add_unseen(const mc_places *places, mc_place_set *set)
     }
 }
 
-/* How often the place was passed in its trials. 2: often; 1: rarely; 0: hardly ever. */
+/* 2 if the place was passed often in its trials, 1 if rarely, 0 if hardly ever. */
 static int frequency(const mc_candidate_place *row)
 {
     return (rate(row) >= RATE_MIN) + (rate(row) >= RATE_GOOD);
 }
 
-/* Of two places that are both passed often, the cheaper place is better. Of two other places, the place that is passed
-   more often is better. */
+/* If both places are passed often, the cheaper one is better; otherwise, the one that is passed more often. */
 static int is_better(const mc_candidate_place *row, const mc_candidate_place *best)
 {
     if (!best || frequency(row) != frequency(best))

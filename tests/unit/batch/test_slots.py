@@ -47,13 +47,13 @@ def run(log, name, pairs=NONE, programs=None, by="easy", chosen="best-fit"):
     true, watch = np.array(pairs, float), Watch()
     simulation = slots.SlotSimulation(
         work, MACHINE, order.named(by), slots.fill(allocation.named(chosen)), (watch,), which,
-        Slowdowns(true, true), slots.layout(name, N_CORES), by_model=name.endswith("model"),
+        Slowdowns(true, true), slots.POLICIES[name],
     )  # fmt: skip
     return simulation.run(), watch, simulation
 
 
 def jobs_of(submit_s, run_s, n_cores):
-    """A log of jobs that ask for cores."""
+    """A log of jobs that request cores."""
     n_nodes = [-(-n // N_CORES) for n in n_cores]
     log = log_of(submit_s, run_s, n_nodes)
     log.n_processors[:] = n_cores
@@ -125,11 +125,19 @@ def test_the_model_counts_that_both_halves_of_a_node_disturb_each_other():
     assert schedule.end_s[1] - schedule.start_s[1] == pytest.approx(10 * 1.05 / 1.6)
 
 
-@pytest.mark.parametrize(("estimate_s", "start_s"), [(110.0, 1.0), (125.0, 132.0)])
-def test_backfilling_expects_slowed_jobs_to_end_later(estimate_s, start_s):
+@pytest.mark.parametrize(
+    ("name", "estimate_s", "start_s"),
+    [
+        ("cores-model", 110.0, 1.0),
+        ("cores-model", 125.0, 132.0),
+        ("cores", 90.0, 1.0),
+        ("cores", 110.0, 132.0),
+    ],
+)
+def test_backfilling_with_a_model_expects_slowed_jobs_to_end_later(name, estimate_s, start_s):
     """The quiet job beside the loud one ends after 120 s, when the fourth has enough cores."""
-    log = jobs_of([0, 0, 0, 1, 1], [100.0, 1e3, 1e3, 10.0, estimate_s], [2, 2, 7, 3, 1])
-    schedule, _, _ = run(log, "cores", PAIRS, [QUIET, LOUD, QUIET, QUIET, QUIET])
+    log = jobs_of([0, 0, 0, 1, 1], [1e3, 100.0, 1e3, 10.0, estimate_s], [7, 2, 2, 3, 1])
+    schedule, _, _ = run(log, name, PAIRS, [QUIET, QUIET, LOUD, QUIET, QUIET])
     assert schedule.start_s[3:].tolist() == pytest.approx([120.0, start_s])
 
 
@@ -176,8 +184,8 @@ def test_bad_input():
     with pytest.raises(DataError, match="job 1 has 5 processors on 1 node of 4 cores; 1 of 2 jobs do not"):
         log = log_of([0, 0], [1.0, 1.0], [1, 1])
         log.n_processors[:] = 5, 4
-        slots.layout("cores", N_CORES).check(workload(log, N_CORES, N_NODES))
+        slots.POLICIES["cores"].slots_of(workload(log, N_CORES, N_NODES))
     with pytest.raises(DataError, match="give --cores-per-node"):
-        slots.layout("cores", 1)
+        slots.POLICIES["cores"].slots_of(workload(log_of([0], [1.0], [1]), 1, N_NODES))
     with pytest.raises(UsageError, match="virtual-blocks chooses whole nodes"):
         slots.fill(allocation.named("virtual-blocks"))

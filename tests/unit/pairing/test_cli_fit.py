@@ -223,7 +223,7 @@ def test_the_pairing_service_tells_of_a_model_of_jobs_on_processors_of_their_own
     monkeypatch.setenv("PATH", "")  # without Slurm the service ends at once
     for model, n in (("m", 1), (str(folder / "m"), 0)):
         assert cli.main(["pair", "--watch", "--once", "--profiles", ".", "--model", model]) == 4
-        assert capsys.readouterr().err.count("was fitted to jobs on separate processors") == n
+        assert capsys.readouterr().err.count("m is of jobs on separate processors") == n
 
 
 def test_a_profile_of_another_machine_is_refused(folder, fitted, capsys, monkeypatch):
