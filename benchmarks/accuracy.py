@@ -25,6 +25,7 @@ import json
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -59,17 +60,25 @@ def layout(name, n_ranks):
     return n_ranks, 1, (tuple(range(n_ranks)), tuple(range(n_ranks, 2 * n_ranks)))
 
 
+def label(args):
+    """The layout with what else stands in the flags."""
+    found = args.layout if args.ranks == 1 else f"{args.layout}-{args.ranks}"
+    found += f"-nice{args.nice}" if args.nice else ""
+    return found + (f"-{args.shutter_ms:g}ms" if args.shutter_ms else "")
+
+
 class Pairs:
     """What was prepared, and the file of what was measured."""
 
     def __init__(self, args):
         self.args, self.work = args, args.work.resolve()
         self.n_ranks, self.n_threads, cores = layout(args.layout, args.ranks)
-        self.label = args.layout if args.ranks == 1 else f"{args.layout}-{args.ranks}"
-        self.label += f"-{args.shutter_ms:g}ms" if args.shutter_ms else ""
+        self.label = label(args)
         mine = programs.processors(1 + max(map(max, cores)))
         self.launchers = [programs.Launcher.find(args.mpirun, [mine[i] for i in own], n_ranks=self.n_ranks)
                           for own in cores]  # fmt: skip
+        if args.nice:
+            self.launchers[1] = replace(self.launchers[1], before=programs.with_niceness(args.nice))
         self.env = {"OMP_NUM_THREADS": str(self.n_threads), "OPENBLAS_NUM_THREADS": str(self.n_threads)}
         if args.shutter_ms:
             self.env["MPICOLOC_SHUTTER_DURATION_S"] = str(args.shutter_ms / 1e3)
@@ -139,6 +148,7 @@ def arguments(argv, text=__doc__):
     parser.add_argument("--meters", default="default", help="as default,burst,count")
     parser.add_argument("--seconds", type=float, default=90.0, help="of a run (default 90)")
     parser.add_argument("--shutter-ms", type=float, help="length of all shutters, instead of one that adapts")
+    parser.add_argument("--nice", type=int, default=0, help="of the co-runner (default 0, 19 weighs least)")
     parser.add_argument("--seed", type=int, default=1, help="of the times of switches")
     parser.add_argument("--mpirun", default="mpirun.openmpi")
     parser.add_argument("--work", type=Path, default=Path("/tmp/mpicoloc-toggled"), help="inputs and outputs")

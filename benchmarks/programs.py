@@ -30,7 +30,13 @@ LEFT_LIMIT_S = 60.0
 _NUMBERS = itertools.count()
 ROOT_ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
 
-FIRST = ("sh", "-c", 'echo -20 >/proc/self/autogroup; exec nice -n -20 "$@"', "sh")
+
+def with_niceness(niceness):
+    """What stands before a command whose session has another weight for the scheduler."""
+    return ("sh", "-c", f'echo {niceness} >/proc/self/autogroup; exec nice -n {niceness} "$@"', "sh")
+
+
+FIRST = with_niceness(-20)
 """Puts a job's session before all others of the machine."""
 
 

@@ -139,7 +139,7 @@ class ToggledRun:
         programs.place(program, cwd)
         self.n_co_runners += 1
         env = self.env | self.env_of(f"co-runner-{self.n_co_runners}", program.argv[0])
-        self.co_job = programs.start(launcher.command(program), cwd, launcher.cores, env)
+        self.co_job = programs.start([*launcher.before, *launcher.command(program)], cwd, launcher.cores, env)
         self.jobs.append(self.co_job)
         self.co_job.since_s, self.co_job.pids = time.monotonic(), []
 

@@ -17,10 +17,10 @@ typedef struct mc_shutter {
        counted place; all 0: unknown */
     uint64_t n_samples[MC_N_COUNT_WINDOWS], n_near[MC_N_COUNT_WINDOWS];
     double waited_frac; /* fraction of the shutter for which a thread waited for a processor; below 0: unknown */
-    /* Bytes that MPI calls of one rank moved: since_bytes from the end of the previous shutter to the window before
-       this shutter, and before_bytes in that window. since_ns is the time for since_bytes, without pauses; 0: unknown,
-       or the job had no co-runners for a part of the time. */
-    uint64_t since_ns, since_bytes, before_bytes;
+    /* Mean time for which the ranks waited for a processor: since_waited_ns from the end of the previous shutter to the
+       window before this shutter, and before_waited_ns in that window. since_ns is the time for since_waited_ns, without
+       pauses; 0: unknown, or the job had no co-runners for a part of the time. */
+    uint64_t since_ns, since_waited_ns, before_waited_ns;
     double bubble_level;   /* level of the bubble that ran beside the job in the shutter; 0: none */
     double probe_slowdown; /* slowdown of the probe that ran instead of a bubble; 0: none */
     /* Co-runners that were present, and co-runners that were spared: a bit for each row of mc_node.corunners. */

@@ -249,8 +249,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         during_near      u8   1      those near counted places
         waited_frac      f8   1      part of it in which threads waited for a processor, below 0 not known
         since_ns         u8   ns     time from the previous shutter to before_window_ns, 0 not known
-        since_bytes      u8   bytes  bytes that MPI calls of one rank moved in since_ns
-        before_bytes     u8   bytes  bytes that they moved in before_window_ns
+        since_waited_ns  u8   ns     mean time for which the ranks waited for a processor in since_ns
+        before_waited_ns u8   ns     mean time for which they waited in before_window_ns
         bubble_level     f8   1      level of the bubble beside the job in it; 0: none, or not all the time
         probe_slowdown   f8   1      of the probe that ran there instead; 0: none, or not all the time
         present          u8   1      co-runners on the node: a bit for each `number` in /corunners
@@ -332,10 +332,12 @@ def dtype(name: str) -> np.dtype[np.void]:
 
 
 ADDED: Mapping[str, frozenset[str]] = {
-    "shutters": frozenset({"present", "spared"}),
+    "shutters": frozenset({"present", "spared", "since_waited_ns", "before_waited_ns"}),
     "corunners": frozenset({"number", "slowdown", "slowdown_low", "slowdown_high"}),
 }
 """Columns that older profiles lack. They are read as 0, which means not known."""
+DROPPED: Mapping[str, frozenset[str]] = {"shutters": frozenset({"since_bytes", "before_bytes"})}
+"""Columns of older profiles that are not read."""
 
 
 def table(name: str, columns: Mapping[str, ArrayLike] | None = None) -> Table:
@@ -440,8 +442,8 @@ class Estimate:
 
 
 SCHEMA_VERSION = 1
-"""Version of the format. From release 0.2.0 on it rises by one when a table, column or fact is removed or
-changed, or when one is added that is not in `ADDED`. Readers refuse other versions."""
+"""Version of the format. From release 0.2.0 on it rises by one when a table, column or fact is changed, or
+one is added or removed that is not in `ADDED` or `DROPPED`. Readers refuse other versions."""
 
 
 @dataclass(frozen=True)

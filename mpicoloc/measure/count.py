@@ -296,8 +296,9 @@ class Paces:
     places, with the far time ascribed to passes of these places; `far_s` is the other time; `is_good` tells
     whether the pace counts. `share_s` is the part of the job's time that the shutter represents.
 
-    MPI calls of one rank moved `moved_bytes` in `moved_s` seconds of co-run: the first column is for the
-    windows before the shutter, the second for all time since the previous shutter. Unknown values are 0.
+    In `corun_s` seconds of co-run the ranks waited for a processor for `waited_s` on average: the first
+    column is for the windows before the shutter, the second for all time since the previous shutter. Unknown
+    values are 0.
 
     In a `crowded` shutter threads of the job waited for each other's processors, a bubble ran, or co-runners
     were spared, so `during` is not the pace of the job alone. `bubble_level` is 0 if no bubble ran. `present`
@@ -314,8 +315,8 @@ class Paces:
     near_s: Floats
     far_s: Floats
     share_s: Floats
-    moved_bytes: Floats
-    moved_s: Floats
+    waited_s: Floats
+    corun_s: Floats
     is_good: Flags
     crowded: Flags
     bubble_level: Floats
@@ -341,7 +342,7 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     rows = _with_windows(shutters)
     instant, alone = instants(rows), _alone(rows, shutters)
     group = instant % N_SHUTTER_GROUPS
-    during, before, lost_s = (np.full(len(rows), np.nan) for _ in range(3))
+    during, before = (np.full(len(rows), np.nan) for _ in range(2))
     is_bubbled = (rows["bubble_level"] > 0) | (rows["probe_slowdown"] > 0)
     is_crowded = crowded(rows) | is_bubbled | (rows["spared"] > 0)
     stratum = np.zeros(len(rows), np.intp)
@@ -353,19 +354,17 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
         chosen = same_places.rows
         near_s[chosen] = np.add.reduceat(same_places.near_ns, [0, DURING], axis=1) * 1e-9
         during[chosen], before[chosen], is_good[chosen] = _crossfitted(same_places, group[chosen])
-        lost_ns = same_places.near_ns - same_places.time_ns
-        lost_s[chosen] = lost_ns[:, :DURING].sum(axis=1) * 1e-9
         if len(chosen) >= MIN_STRATUM:
             stratum[chosen] = n_strata
             n_strata += 1
     known = np.isfinite(during) & np.isfinite(before)
     node = rows["i_node"].astype(np.intp)
     near_s, window_s = near_s[known], window_s[known]
-    moved_s = np.stack([window_s[:, 0] - lost_s[known], rows["since_ns"][known] * 1e-9], axis=1)
-    moved_bytes = np.stack([rows["before_bytes"], rows["since_bytes"]], axis=1)[known].astype(float)
+    corun_s = np.stack([window_s[:, 0], rows["since_ns"][known] * 1e-9], axis=1)
+    waited_s = np.stack([rows["before_waited_ns"], rows["since_waited_ns"]], axis=1)[known] * 1e-9
     return Paces(
-        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], moved_bytes, moved_s,
-        is_good[known], is_crowded[known], rows["bubble_level"][known],
+        during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], waited_s,
+        corun_s, is_good[known], is_crowded[known], rows["bubble_level"][known],
         rows["present"][known], rows["spared"][known],
         rows["n_corunners"][known].astype(np.intp), alone[known],
         node[known], stratum[known], group[known], instant[known],
@@ -516,25 +515,25 @@ def _is_credible(found: Floats, counts: Counts) -> Flags:
     return found <= MAX_PACE * np.maximum(other_side, np.median(alone))
 
 
-# The pace in co-run, corrected by the bytes that MPI calls moved in all of the time between shutters.
+# The pace in co-run, corrected by the waits for processors in all of the time between shutters.
 #
 # Places are counted in windows only. If jobs take turns on processors, the work done in a window varies
-# greatly. The bytes that MPI calls move vary with this work, and are known for all of the time.
+# greatly. The time for which the ranks wait for a processor varies with this work, and is known at all times.
 
 MIN_CORUN_SHUTTERS = 8
-"""Least number of shutters with known bytes for which the paces of a stratum are corrected."""
+"""Least number of shutters with known waits for which the paces of a stratum are corrected."""
 MIN_T = 3.0
-"""Least slope, in standard errors, that is used: of paces over bytes per s, and of far time over passes."""
+"""Least slope, in standard errors, that is used: of paces over waits, and of far time over passes."""
 _WINDOW, _SINCE = 0, 1
 
 
 def steadied(found: Paces) -> Paces:
-    """Correct the paces before shutters for windows in which calls moved more or fewer bytes than usual.
+    """Correct the paces before shutters for windows in which ranks waited more or less than usual.
 
-    The bytes per second are a control variate. In each stratum of each node, a line is fitted to
-    `before - r during` over the bytes per second, by least squares weighted by the windows; r is the ratio of
-    the means of `before` and `during`. The line's slope corrects `before`. The usual number of bytes per
-    second includes the time since the previous shutter if that shutter is of the same stratum.
+    The fraction of time waited is a control variate. In each stratum of each node, a line is fitted to
+    `before - r during` over this fraction, by least squares weighted by the windows; r is the ratio of the
+    means of `before` and `during`. The line's slope corrects `before`. The usual fraction includes the time
+    since the previous shutter if that shutter is of the same stratum.
     """
     before = found.before.copy()
     for node in np.unique(found.node):
@@ -542,8 +541,8 @@ def steadied(found: Paces) -> Paces:
         own = own[np.argsort(found.instant[own], kind="stable")]
         here = found.select(own)
         follows = np.diff(here.stratum, prepend=-1) == 0
-        since_s = np.where(follows, here.moved_s[:, _SINCE], 0.0)
-        here = replace(here, moved_s=np.stack([here.moved_s[:, _WINDOW], since_s], axis=1))
+        since_s = np.where(follows, here.corun_s[:, _SINCE], 0.0)
+        here = replace(here, corun_s=np.stack([here.corun_s[:, _WINDOW], since_s], axis=1))
         for stratum in np.unique(here.stratum[here.stratum > 0]):
             same = here.stratum == stratum
             before[own[same]] = _steadied(here.select(same))
@@ -551,26 +550,26 @@ def steadied(found: Paces) -> Paces:
 
 
 def _steadied(found: Paces) -> Floats:
-    is_known = found.moved_s[:, _SINCE] > 0
+    is_known = found.corun_s[:, _SINCE] > 0
     is_used = found.is_good.all(axis=1) & ~found.crowded
     n = int(is_used.sum())
     weight = np.where(is_used, found.near_s[:, _WINDOW], 0.0)
     if is_known.sum() < MIN_CORUN_SHUTTERS or n < MIN_CORUN_SHUTTERS or weight @ found.during <= 0:
         return found.before
     weight /= weight.sum()
-    usual = float(found.moved_bytes[is_known].sum() / found.moved_s[is_known].sum())
-    rate = found.moved_bytes[:, _WINDOW] / found.moved_s[:, _WINDOW]
+    usual = float(found.waited_s[is_known].sum() / found.corun_s[is_known].sum())
+    waited = found.waited_s[:, _WINDOW] / found.corun_s[:, _WINDOW]
     # Subtract `during`: a change that the shutter shows as well causes no error of the slowdown.
     differs = found.before - float((weight @ found.before) / (weight @ found.during)) * found.during
-    off_rate = rate - weight @ rate
-    variance, covariance = float(weight @ off_rate**2), float(weight @ (off_rate * differs))
+    off = waited - weight @ waited
+    variance, covariance = float(weight @ off**2), float(weight @ (off * differs))
     left = float(weight @ differs**2) - covariance**2 / variance if variance > 0 else np.inf
-    if covariance <= 0 or covariance**2 * (n - 2) < MIN_T**2 * left * variance:
+    if covariance >= 0 or covariance**2 * (n - 2) < MIN_T**2 * left * variance:
         return found.before
     slope = covariance / variance
     # The fitted line uses up a degree of freedom: widen the residuals accordingly.
-    more_spread = (np.sqrt((n - 1) / (n - 2)) - 1) * (differs - slope * off_rate)
-    return found.before + slope * (usual - rate) + np.where(is_used, more_spread, 0.0)
+    more_spread = (np.sqrt((n - 1) / (n - 2)) - 1) * (differs - slope * off)
+    return found.before + slope * (usual - waited) + np.where(is_used, more_spread, 0.0)
 
 
 METHOD = "count"

@@ -246,8 +246,8 @@ def _clock(common: np.void) -> dict[str, list[float]]:
 
 
 _AS_THEY_ARE = (
-    "busy_frac", "waited_frac", "since_ns", "since_bytes", "before_bytes", "bubble_level", "probe_slowdown",
-    "present", "spared",
+    "busy_frac", "waited_frac", "since_ns", "since_waited_ns", "before_waited_ns",
+    "bubble_level", "probe_slowdown", "present", "spared",
 )  # fmt: skip
 """Columns of the table of shutters that have the same name in shared memory."""
 

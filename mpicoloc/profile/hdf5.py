@@ -22,6 +22,7 @@ from mpicoloc.core.plain_values import checked_value
 from mpicoloc.core.profile import (
     ADDED,
     COLUMNS,
+    DROPPED,
     ROWS,
     SCHEMA_VERSION,
     Column,
@@ -104,14 +105,14 @@ def stored(array: Table) -> dict[str, Any]:
 
 
 def read_rows(file: h5py.File, name: str) -> Table:
-    """Read table `name`; `ADDED` columns may be missing.
+    """Read table `name`; `ADDED` columns may be missing, and `DROPPED` ones are left out.
 
     Raises `LookupError`, `ValueError`, `TypeError` if the table is missing, is not a table, is too large, has
     columns of another version, or has NaN or infinity where a number is required.
     """
     dataset = _dataset(file, name)
     there, known = set(dataset.dtype.names or ()), set(dtype(name).names or ())
-    if there - known or known - there - ADDED.get(name, frozenset()):
+    if there - known - DROPPED.get(name, frozenset()) or known - there - ADDED.get(name, frozenset()):
         raise OtherColumns(f"table {name} has other columns than those that this version writes")
     array = dataset[()]
     result = np.zeros(array.shape, dtype(name))

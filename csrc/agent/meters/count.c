@@ -488,46 +488,34 @@ static const double BUSY_MIN = 0.9;
    reads the board only now and then. */
 static const double ALONE_MAX = 0.1;
 
-/* Bytes that MPI transferred in the rank's first lane. Other lanes are not read, because reading a table brings all its
-   pages into memory. */
-MC_READS_TORN static uint64_t bytes_of(const mc_segment *segment)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < MC_N_SITES; i++) {
-        const mc_site_row *site = &segment->lanes[0].sites[i];
-        bytes += site->sent_bytes + site->recv_bytes;
-    }
-    return bytes;
-}
-
 static uint64_t alone_ns(const mc_node *node)
 {
     uint64_t watched_ns = node->t_last > node->t_open ? node->t_last - node->t_open : 0;
     return watched_ns > node->shared_ns ? watched_ns - node->shared_ns : 0;
 }
 
-mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node)
+mc_waits mc_waits_until_now(const mc_job_ranks *ranks, const mc_node *node)
 {
-    mc_moved moved = {.paused_ns = node->paused_ns + node->counts.stopped_ns, .alone_ns = alone_ns(node)};
-    for (int i = 0; i < ranks->n && !moved.t; i++) {
+    mc_waits waits = {.paused_ns = node->paused_ns + node->counts.stopped_ns, .alone_ns = alone_ns(node)};
+    for (int i = 0; i < ranks->n && waits.n < MC_N_WAITS; i++) {
         const mc_rank *rank = &ranks->rows[i];
-        if (!rank->alive)
-            continue;
-        moved.bytes = bytes_of(rank->segment);
-        moved.pid = rank->pid;
-        moved.t = mc_now_ns();
+        uint64_t ns = rank->alive ? mc_proc_waited_ns(rank->pid, rank->pid) : UINT64_MAX;
+        waits.n += ns != UINT64_MAX;
+        waits.waited_ns += ns != UINT64_MAX ? ns : 0;
     }
-    return moved;
+    waits.waited_ns /= (uint64_t)(waits.n ? waits.n : 1);
+    waits.t = waits.n ? mc_now_ns() : 0;
+    return waits;
 }
 
-void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes)
+void mc_waits_between(const mc_waits *from, const mc_waits *to, uint64_t *ns, uint64_t *waited_ns)
 {
-    int is_same = from->t && to->t > from->t && from->pid == to->pid && to->bytes >= from->bytes;
+    int is_same = from->t && to->t > from->t && from->n == to->n && to->waited_ns >= from->waited_ns;
     uint64_t whole_ns = is_same ? to->t - from->t : 0, paused_ns = to->paused_ns - from->paused_ns;
     int is_shared = (double)(to->alone_ns - from->alone_ns) <= ALONE_MAX * (double)whole_ns;
     int is_known = is_same && is_shared && paused_ns < whole_ns;
     *ns = is_known ? whole_ns - paused_ns : 0;
-    *bytes = is_known ? to->bytes - from->bytes : 0;
+    *waited_ns = is_known ? to->waited_ns - from->waited_ns : 0;
 }
 
 static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_ns, int *wake)
@@ -538,7 +526,7 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
     int is_taken = mc_now_ns() >= t && mc_snapshot_take(edge, count->ranks) == MC_OK && edge->t <= t + late_ns;
     mc_window_samples_edge(count->samples, i_edge);
     if (i_edge == 0 || i_edge == BEFORE_END || i_edge == DURING_END)
-        count->moved[i_edge] = mc_moved_until_now(count->ranks, count->node);
+        count->waits[i_edge] = mc_waits_until_now(count->ranks, count->node);
     return is_taken;
 }
 
@@ -624,14 +612,14 @@ static uint64_t note_row(mc_count_meter *count, const mc_own_shutter *own, const
     return n_all;
 }
 
-static void note_moved(mc_count_meter *count, const mc_moved *before, mc_shutter *shutter)
+static void note_waits(mc_count_meter *count, const mc_waits *before, mc_shutter *shutter)
 {
-    const mc_moved *edges = count->moved;
+    const mc_waits *edges = count->waits;
     uint64_t ns;
-    mc_moved_between(before, &edges[0], &shutter->since_ns, &shutter->since_bytes);
-    mc_moved_between(&edges[0], &edges[BEFORE_END], &ns, &shutter->before_bytes);
+    mc_waits_between(before, &edges[0], &shutter->since_ns, &shutter->since_waited_ns);
+    mc_waits_between(&edges[0], &edges[BEFORE_END], &ns, &shutter->before_waited_ns);
     shutter->since_ns = ns ? shutter->since_ns : 0;
-    count->moved_before = edges[MC_N_COUNT_EDGES - 1];
+    count->waits_before = edges[MC_N_COUNT_EDGES - 1];
 }
 
 static void note_samples(mc_count_meter *count, const mc_place_set *set, mc_own_shutter *own)
@@ -662,7 +650,7 @@ static void thin(mc_count_meter *count, const uint64_t windows_ns[])
     drop_set(count);
 }
 
-static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own_shutter *own, uint64_t around_ns,
+static void measure_places(mc_count_meter *count, const mc_waits *before, mc_own_shutter *own, uint64_t around_ns,
                            int *wake)
 {
     uint64_t windows_ns[MC_N_COUNT_WINDOWS] = {0};
@@ -683,7 +671,7 @@ static void measure_places(mc_count_meter *count, const mc_moved *before, mc_own
         change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
     note_samples(count, set, own);
     if (is_installed)
-        note_moved(count, before, &own->record);
+        note_waits(count, before, &own->record);
     if (!is_installed || !has_lasted || !windows_ns[N_BEFORE])
         return;
     count->n_vain = note_row(count, own, windows_ns) ? 0 : count->n_vain + 1;
@@ -793,9 +781,9 @@ static double cycle_ns(const mc_meter *meter)
 static void measure(mc_meter *meter, mc_own_shutter *own, uint64_t around_ns, int *wake)
 {
     mc_count_meter *count = meter->state;
-    mc_moved before = count->moved_before;
+    mc_waits before = count->waits_before;
     /* If this shutter is not counted, it is unknown when the interval to the next shutter begins. */
-    count->moved_before = (mc_moved){0};
+    count->waits_before = (mc_waits){0};
     if (is_ready(count))
         measure_places(count, &before, own, around_ns, wake);
 }

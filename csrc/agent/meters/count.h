@@ -13,13 +13,13 @@ enum { MC_N_COUNT_EDGES = MC_N_WINDOW_EDGES };
 /* Stages of the search for places. */
 enum { MC_COUNT_IDLE, MC_COUNT_SAMPLING, MC_COUNT_TRYING };
 
-/* Bytes that the MPI calls of one rank have transferred until instant t; t is 0 if they are unknown. Bytes are known
+/* Mean time for which the ranks have waited for a processor until instant t; t is 0 if it is unknown. Waits are known
    for all times, whereas places are counted only in windows. paused_ns: time for which the ranks were paused; alone_ns:
    time without co-runners, as of the agent's last reading of the board. */
-typedef struct mc_moved {
-    uint64_t t, bytes, paused_ns, alone_ns;
-    int pid; /* of the rank */
-} mc_moved;
+typedef struct mc_waits {
+    uint64_t t, waited_ns, paused_ns, alone_ns;
+    int n; /* number of ranks that were read */
+} mc_waits;
 
 typedef struct mc_count_meter {
     mc_node *node;
@@ -46,14 +46,14 @@ typedef struct mc_count_meter {
     mc_places *places;
     mc_program_files files;
     mc_snapshot edges[MC_N_COUNT_EDGES];
-    mc_moved moved[MC_N_COUNT_EDGES], moved_before; /* at each edge; at the end of the last shutter */
+    mc_waits waits[MC_N_COUNT_EDGES], waits_before; /* at each edge; at the end of the last shutter */
     mc_window_samples *samples;                     /* NULL: no memory */
     char why_not_ipc[MC_TEXT_LEN];
 } mc_count_meter;
 
-mc_moved mc_moved_until_now(const mc_job_ranks *ranks, const mc_node *node);
-/* Bytes transferred between two instants, and the time between them without pauses. Both are 0 if the two instants are
-   of different ranks, or if the job had no co-runners for more than a tenth of the time. */
-void mc_moved_between(const mc_moved *from, const mc_moved *to, uint64_t *ns, uint64_t *bytes);
+mc_waits mc_waits_until_now(const mc_job_ranks *ranks, const mc_node *node);
+/* Mean time for which the ranks waited between two instants, and the time between these without pauses. Both are 0 if a
+   rank ended in between, or if the job had no co-runners for more than a tenth of the time. */
+void mc_waits_between(const mc_waits *from, const mc_waits *to, uint64_t *ns, uint64_t *waited_ns);
 
 #endif

@@ -10,9 +10,6 @@
 static const uint64_t REST_NS = 150000;
 static const double REST_FRAC = 0.03;
 
-/* Number of ranks whose waits are read. It is limited, because each read takes about 5 us. */
-enum { N_WAITS = 8 };
-
 static void publish_window(mc_rank *rank, const mc_own_shutter *own)
 {
     mc_sampling *sampling = &rank->segment->sampling;
@@ -111,7 +108,7 @@ void mc_own_shutter_read_waits(mc_own_shutter *own, mc_job_ranks *ranks, int is_
         mc_rank *rank = &ranks->rows[i];
         uint64_t before_ns = rank->waited_ns;
         rank->waited_ns = UINT64_MAX; /* unknown, because the ranks that are read change when a rank ends */
-        if (!rank->alive || n_read >= N_WAITS)
+        if (!rank->alive || n_read >= MC_N_WAITS)
             continue;
         rank->waited_ns = mc_proc_waited_ns(rank->pid, rank->pid);
         n_read++;

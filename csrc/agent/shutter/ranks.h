@@ -9,6 +9,9 @@
 
 _Static_assert(sizeof(cpu_set_t) == MC_N_CPU_WORDS * sizeof(uint64_t), "masks of processors are sets of the C library");
 
+/* Number of ranks whose waits for a processor are read. It is limited, because each read takes about 5 us. */
+enum { MC_N_WAITS = 8 };
+
 typedef struct mc_rank {
     mc_segment *segment;
     int world_rank, pid, alive;

@@ -94,31 +94,30 @@ static void test_near(lab *a)
     mc_window_samples_free(samples);
 }
 
-/* Bytes since an instant, if all the time since then was beside co-runners; pauses do not count. */
-static void test_moved(lab *a)
+/* Waits since an instant, if all the time since then was beside co-runners; pauses do not count. */
+static void test_waits(lab *a)
 {
-    uint64_t ns, bytes, paused_ns = 1000;
+    uint64_t ns, waited_ns, paused_ns = 1000;
     mc_node *node = calloc(1, sizeof *node);
-    mc_site_row *site = &a->ranks.rows[0].segment->lanes[0].sites[7];
-    mc_moved from = mc_moved_until_now(&a->ranks, node), never = {0};
-    site->sent_bytes += 1000;
-    site->recv_bytes += 24;
+    mc_waits from = mc_waits_until_now(&a->ranks, node), never = {0};
+    CHECK(from.n == 1 && from.waited_ns <= mc_proc_waited_ns(a->ranks.rows[0].pid, a->ranks.rows[0].pid));
     nap_ms(2);
-    mc_moved to = mc_moved_until_now(&a->ranks, node);
-    mc_moved_between(&from, &to, &ns, &bytes);
-    CHECK(ns == to.t - from.t && bytes == 1024);
+    mc_waits to = mc_waits_until_now(&a->ranks, node);
+    to.waited_ns = from.waited_ns + 700;
+    mc_waits_between(&from, &to, &ns, &waited_ns);
+    CHECK(ns == to.t - from.t && waited_ns == 700);
     to.paused_ns = from.paused_ns + paused_ns;
-    mc_moved_between(&from, &to, &ns, &bytes);
-    CHECK(ns == to.t - from.t - paused_ns && bytes == 1024);
-    mc_moved_between(&never, &to, &ns, &bytes);
-    CHECK(ns == 0 && bytes == 0);
+    mc_waits_between(&from, &to, &ns, &waited_ns);
+    CHECK(ns == to.t - from.t - paused_ns && waited_ns == 700);
+    mc_waits_between(&never, &to, &ns, &waited_ns);
+    CHECK(ns == 0 && waited_ns == 0);
     to.alone_ns = from.alone_ns + (to.t - from.t) / 2;
-    mc_moved_between(&from, &to, &ns, &bytes);
-    CHECK(ns == 0 && bytes == 0);
+    mc_waits_between(&from, &to, &ns, &waited_ns);
+    CHECK(ns == 0 && waited_ns == 0);
     to.alone_ns = from.alone_ns;
-    to.pid = from.pid + 1;
-    mc_moved_between(&from, &to, &ns, &bytes);
-    CHECK(ns == 0 && bytes == 0);
+    to.n = from.n + 1;
+    mc_waits_between(&from, &to, &ns, &waited_ns);
+    CHECK(ns == 0 && waited_ns == 0);
     free(node);
 }
 
@@ -248,7 +247,7 @@ static const struct lab_test {
     {"storm", test_storm, .n_threads = N_THREADS, .has_timer = 1},
     {"unlike", test_unlike, .n_threads = 1},
     {"near", test_near, .n_threads = 1},
-    {"moved", test_moved, .n_threads = 1},
+    {"waits", test_waits, .n_threads = 1},
     {"differs", test_differs, .n_threads = 1},
     {"lease", test_lease, .n_threads = N_THREADS},
     {"lease_asleep", test_lease_asleep, .n_threads = 1},

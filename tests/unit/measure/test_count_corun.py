@@ -1,4 +1,4 @@
-"""The pace in co-run, steadied by what MPI calls move; shutters with a crowd of one's own."""
+"""The pace in co-run, steadied by waits for processors; shutters with a crowd of one's own."""
 
 from dataclasses import replace
 
@@ -16,25 +16,24 @@ SINCE = 3
 """Time between the windows of two shutters, in windows."""
 
 
-def run_by_turns(rng, n_shutters=24, luck=0.4, has_bytes=True, cost_ns=0.0):
-    """A job that takes turns: each window before a shutter has its luck, and the bytes have it too.
+def run_by_turns(rng, n_shutters=24, luck=0.4, has_waits=True):
+    """A job that takes turns: each window before a shutter has its luck, and the ranks wait accordingly.
 
     Returns its tables, and the slowdown of this run with the luck that it had.
     """
-    program = Program(slowdown=(ALWAYS,), noise=0.01, n_shutters=n_shutters, cost_ns=cost_ns)
+    program = Program(slowdown=(ALWAYS,), noise=0.01, n_shutters=n_shutters)
     run = simulate(rng, program)
     shutters, counts = run.shutters.copy(), run.counts.copy()
     paces = rng.gamma(1 / luck**2, luck**2, (n_shutters, 1 + SINCE))
     row = np.searchsorted(shutters["t0_ns"], counts["t0_ns"])
-    passes = np.zeros(n_shutters)
     for when in BEFORE_WINDOWS:
         counts[f"n_{when}"] = np.round(counts[f"n_{when}"] * paces[row, 0])
-        np.add.at(passes, row, counts[f"n_{when}"])
-    if has_bytes:
+    if has_waits:
         window_ns = shutters["before_window_ns"].astype(float)
         shutters["since_ns"] = SINCE * window_ns
-        shutters["since_bytes"] = window_ns * paces[:, 1:].sum(axis=1)
-        shutters["before_bytes"] = (window_ns - cost_ns * passes) * paces[:, 0]
+        waited = np.maximum(1 - 0.2 * paces, 0)
+        shutters["since_waited_ns"] = window_ns * waited[:, 1:].sum(axis=1)
+        shutters["before_waited_ns"] = window_ns * waited[:, 0]
     # Nobody knows when the time before the first window began.
     return shutters, counts, ALWAYS / np.delete(paces.ravel(), slice(1, 1 + SINCE)).mean()
 
@@ -54,43 +53,43 @@ def paces_of(rng, *words, **options):
     return paces(*run_by_turns(rng, *words, **options)[:2])
 
 
-def test_bytes_of_all_the_time_take_the_luck_of_windows_out():
-    with_bytes, without = (errors(np.random.default_rng(3), has_bytes=has) for has in (True, False))
-    assert with_bytes[:, 0].std() < without[:, 0].std() / 3
-    assert np.median(with_bytes[:, 1]) < np.median(without[:, 1]) / 2
-    assert abs(with_bytes[:, 0].mean()) < 0.01
-    assert (np.abs(with_bytes[:, 0]) < with_bytes[:, 1]).mean() > 0.8
+def test_waits_of_all_the_time_take_the_luck_of_windows_out():
+    with_waits, without = (errors(np.random.default_rng(3), has_waits=has) for has in (True, False))
+    assert with_waits[:, 0].std() < without[:, 0].std() / 3
+    assert np.median(with_waits[:, 1]) < np.median(without[:, 1]) / 2
+    assert abs(with_waits[:, 0].mean()) < 0.01
+    assert (np.abs(with_waits[:, 0]) < with_waits[:, 1]).mean() > 0.8
 
 
-def test_bytes_that_do_not_go_with_the_pace_change_nothing():
+def test_waits_that_do_not_go_with_the_pace_change_nothing():
     rng = np.random.default_rng(4)
     shutters, counts, _ = run_by_turns(rng)
-    shutters["before_bytes"] = rng.permutation(shutters["before_bytes"])
+    shutters["before_waited_ns"] = rng.permutation(shutters["before_waited_ns"])
     found = paces(shutters, counts)
     assert (steadied(found).before == found.before).all()
 
 
-def test_few_shutters_or_none_with_known_bytes_change_nothing():
-    for n_shutters, has_bytes in ((MIN_CORUN_SHUTTERS - 1, True), (24, False)):
-        found = paces_of(np.random.default_rng(5), n_shutters, has_bytes=has_bytes)
+def test_few_shutters_or_none_with_known_waits_change_nothing():
+    for n_shutters, has_waits in ((MIN_CORUN_SHUTTERS - 1, True), (24, False)):
+        found = paces_of(np.random.default_rng(5), n_shutters, has_waits=has_waits)
         assert (steadied(found).before == found.before).all()
 
 
 @given(st.floats(0.2, 5.0), st.floats(0.1, 2.0), st.integers(0, 2**32))
 def test_the_mean_is_that_of_all_the_time(pace, factor, seed):
-    """Windows on a line over the bytes get the pace that it has at the mean of all time."""
+    """Windows on a line over the waits get the pace that it has at the mean of all time."""
     rng = np.random.default_rng(seed)
     base = paces_of(np.random.default_rng(6))
-    rate = rng.uniform(0.5, 1.5, len(base))
+    waited = rng.uniform(0.5, 1.5, len(base))
     ones = np.ones(len(base))
-    moved_bytes = np.stack([rate, np.full(len(base), factor)], axis=1)
+    waited_s = np.stack([waited, np.full(len(base), factor)], axis=1)
     found = replace(
-        base, before=pace * (0.2 + rate), during=ones, moved_bytes=moved_bytes, stratum=ones.astype(int),
-        moved_s=np.stack([ones, ones], axis=1),
+        base, before=pace * (3.0 - waited), during=ones, waited_s=waited_s, stratum=ones.astype(int),
+        corun_s=np.stack([ones, ones], axis=1),
     )  # fmt: skip
     known = np.arange(len(base)) > 0  # before the first shutter there is none of the same stratum
-    usual = moved_bytes[known].mean()
-    assert steadied(found).before == pytest.approx(np.full(len(base), pace * (0.2 + usual)))
+    usual = waited_s[known].mean()
+    assert steadied(found).before == pytest.approx(np.full(len(base), pace * (3.0 - usual)))
 
 
 def test_luck_that_a_shutter_shares_with_the_windows_before_it_is_left_in_both():
@@ -99,10 +98,10 @@ def test_luck_that_a_shutter_shares_with_the_windows_before_it_is_left_in_both()
     base = paces_of(np.random.default_rng(6))
     luck, ones = rng.uniform(0.5, 1.5, len(base)), np.ones(len(base))
     noise = rng.normal(0, 0.02, len(base))
-    moved = np.stack([luck, ones], axis=1)
+    waited_s = np.stack([2 - luck, ones], axis=1)
     found = replace(
-        base, before=luck, during=ALWAYS * luck + noise, moved_bytes=moved, stratum=ones.astype(int),
-        moved_s=np.stack([ones, ones], axis=1),
+        base, before=luck, during=ALWAYS * luck + noise, waited_s=waited_s, stratum=ones.astype(int),
+        corun_s=np.stack([ones, ones], axis=1),
     )  # fmt: skip
     assert (steadied(found).before == found.before).all()
     alone = replace(found, during=ALWAYS + noise)
@@ -138,9 +137,3 @@ def test_each_node_votes_for_itself_and_a_crowd_on_one_is_one_for_all():
     assert not crowded(rows).any()
     rows["waited_frac"] = (rows["i_node"] == 0) & (rows["common"] == 5)
     assert (crowded(rows) == (rows["common"] == 5)).all()
-
-
-def test_time_that_counting_takes_is_no_time_for_the_bytes():
-    shutters, counts, truth = run_by_turns(np.random.default_rng(10), luck=0.2, cost_ns=0.2)
-    found = count.slowdown(shutters, counts, cost_ns=0.2).slowdown
-    assert found.value == pytest.approx(truth, rel=0.03)
