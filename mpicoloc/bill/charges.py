@@ -25,7 +25,7 @@ from mpicoloc.bill.ledger import (
     transactions,
     turn_claims,
 )
-from mpicoloc.bill.price import Bill, Tariff, bill, tariff
+from mpicoloc.bill.price import Bill, Tariff, bill, billed_cores, tariff
 from mpicoloc.core import units
 from mpicoloc.core.batch_system import StepRecord, step_record_of
 from mpicoloc.core.plain_values import plain
@@ -128,12 +128,13 @@ def is_within(start_unix_s: float, record: StepRecord) -> bool:
 class Terms:
     """Account and price terms, as the ledger's keeper sets them.
 
-    None stands for the profile's own cores or time, or for any job.
+    None stands for the profile's own cores or time, for no charge for memory, or for any job.
     """
 
     account: str
     tariff: Tariff
     n_cores: int | None
+    memory_bytes: int | None
     wall_s: float | None
     job_id: str | None
 
@@ -166,12 +167,13 @@ def post_all(
 
 
 def read(file: str) -> Snapshot | MpicolocError:
-    """The profile, without its content and tables to save memory; or the error that reading it raised."""
+    """The profile, without its content and large tables; or the error that reading it raised."""
     try:
         taken = signature.snapshot(file)
     except MpicolocError as error:
         return error
-    return replace(taken, content=b"", profile=replace(taken.profile, tables={}))
+    nodes = {"nodes": taken.profile.tables["nodes"]}
+    return replace(taken, content=b"", profile=replace(taken.profile, tables=nodes))
 
 
 def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Charge:
@@ -180,7 +182,9 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
     wall_s = job.wall_s if terms.wall_s is None else terms.wall_s
     if n_cores < 0 or wall_s < 0:
         raise DataError(f"cannot charge {n_cores} cores for {wall_s} s: neither number may be negative")
-    prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=terms.tariff)
+    per_cpu = billed_cores(taken.profile, n_cores, terms.memory_bytes) / n_cores if n_cores else 1.0
+    tariff = terms.tariff.weighted(per_cpu)
+    prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=tariff)
     facts = {
         "file": file,
         "job": printable(job.id),
@@ -189,6 +193,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
         "partial": taken.profile.partial,
         "start_unix_s": job.start_unix_s or None,
         **facts_of(prices),
+        "billing_per_cpu": per_cpu,
     }
     usu = units.usu_of_su(prices.charged_su)
     return Charge(taken.digest, printable(job.id), job.start_unix_s, usu, facts)

@@ -165,7 +165,9 @@ def charge(args: argparse.Namespace) -> int:
     from mpicoloc.bill import charges
 
     ledger, stamp = ledger_of(args), stamp_now()
-    terms = charges.Terms(args.account, charges.tariff_of(args), args.cores, args.wall_s, args.job_id)
+    terms = charges.Terms(
+        args.account, charges.tariff_of(args), args.cores, args.memory, args.wall_s, args.job_id
+    )
     return charges.post_all(ledger, args.files, terms, stamp, key_file=args.key_file, is_json=args.json)
 
 

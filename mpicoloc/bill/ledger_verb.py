@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from mpicoloc import config
-from mpicoloc.bill.price_verb import add_tariff
+from mpicoloc.bill.price_verb import add_memory, add_tariff
 from mpicoloc.bill.verify import add_key_file, key_of
 from mpicoloc.cli import arguments
 from mpicoloc.core.units import usu_of_text
@@ -122,6 +122,7 @@ def _add_charge(parser: argparse.ArgumentParser) -> None:
         type=arguments.whole(most=2**31 - 1),
         help="cores to charge for (default: those of the profile)",
     )
+    add_memory(parser)
     parser.add_argument(
         "--wall-s",
         metavar="S",

@@ -15,7 +15,7 @@ import json
 import os
 
 from mpicoloc import config, messages
-from mpicoloc.cli.arguments import bounded
+from mpicoloc.cli.arguments import bounded, size
 from mpicoloc.core.progress import steps
 from mpicoloc.errors import UsageError
 
@@ -24,6 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("files", metavar="PROFILE", nargs="+", help="profile that a job wrote")
     add_tariff(parser, "else the profile's")
+    add_memory(parser)
     parser.add_argument(
         "--solo",
         metavar="FILE|SECONDS",
@@ -39,6 +40,17 @@ def add_tariff(parser: argparse.ArgumentParser, default: str) -> None:
         option = config.BY_KEY[key]
         words = f"{option.help} (default: {option.env}, {default})"
         parser.add_argument(option.flag, dest=key, metavar=metavar, help=words)
+
+
+def add_memory(parser: argparse.ArgumentParser) -> None:
+    """The flag for jobs that have a larger share of a node's memory than of its cores."""
+    parser.add_argument(
+        "--memory",
+        metavar="BYTES",
+        type=size(),
+        help="memory allocated on each node: charge for its share of the node, if that exceeds the share of "
+        "cores",
+    )
 
 
 @bounded
@@ -57,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         if (note := processor.delay_note(profile)) is not None:
             messages.note(f"job {profile.job.id}: {note}")
         slowdown = None if solo is None else profile.job.wall_s / repricing.solo_s(solo, profile)
-        bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown)
+        bill = repricing.priced_again(file, profile, rate_su, pricing, slowdown, args.memory)
         bills.append((file, profile.job, bill))
         if not args.json:
             advised += [(profile.job.id, words) for words in repricing.advice_again(profile, bill)]

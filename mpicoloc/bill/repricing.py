@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mpicoloc import config
 from mpicoloc.bill import pricings
-from mpicoloc.bill.price import Bill, Tariff, bill, price, tariff
+from mpicoloc.bill.price import Bill, Tariff, bill, billed_cores, price, tariff
 from mpicoloc.cli import arguments
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate, Job, Profile
@@ -181,13 +181,18 @@ def solo_s(text: str, profile: Profile) -> float:
 
 
 def priced_again(
-    file: str, profile: Profile, rate_su: float | None, pricing: str | None, true_slowdown: float | None
+    file: str,
+    profile: Profile,
+    rate_su: float | None,
+    pricing: str | None,
+    true_slowdown: float | None,
+    memory_bytes: int | None = None,
 ) -> Bill:
-    """The prices of a profile."""
+    """The prices of a profile; `memory_bytes` as for `billed_cores`."""
     try:
         return bill(
             profile.interference.slowdown,
-            n_cores=profile.job.n_cores,
+            n_cores=billed_cores(profile, profile.job.n_cores, memory_bytes),
             wall_s=profile.job.wall_s,
             tariff=_tariff(profile, rate_su, pricing),
             true_slowdown=true_slowdown,

@@ -51,6 +51,9 @@ class StepRecord:
         CPUs allocated to the job; None if the record lacks them.
     job_ran_s : float or None
         Run time of the job until the step ended, without suspended time, s.
+    job_billing : float or None
+        Slurm's ``billing`` of the job: its resources by ``TRESBillingWeights`` of the partition, else its
+        CPUs. None if the record lacks it.
     """
 
     profile: str
@@ -72,6 +75,12 @@ class StepRecord:
     ran_s: float
     job_n_cpus: int | None
     job_ran_s: float | None
+    job_billing: float | None
+
+    @property
+    def billing_per_cpu(self) -> float:
+        """Factor of a CPU's price, for its share of the job's memory and other resources."""
+        return self.job_billing / self.job_n_cpus if self.job_billing is not None and self.job_n_cpus else 1.0
 
     @property
     def is_script(self) -> bool:
@@ -104,8 +113,8 @@ class StepRecord:
 
 def step_record_of(values: Mapping[str, Any]) -> StepRecord:
     """The record from plain values. Raises the same errors as `dataclass_from`."""
-    # Records of earlier versions lack these two fields.
-    return dataclass_from(StepRecord, {"job_n_cpus": None, "job_ran_s": None, **values})
+    # Records of earlier versions lack these fields.
+    return dataclass_from(StepRecord, {"job_n_cpus": None, "job_ran_s": None, "job_billing": None, **values})
 
 
 PENDING, RUNNING = "PENDING", "RUNNING"
@@ -162,6 +171,8 @@ class BatchJob:
     is_bound : bool
         Whether a condition restricts when or where the job can begin: a dependency, requested or excluded
         nodes, a range of nodes, a reservation, features, or more than one task of an array.
+    prefer : str
+        Features of nodes that the job prefers.
     """
 
     id: int
@@ -184,6 +195,7 @@ class BatchJob:
     admin_comment: str = ""
     is_bound: bool = False
     memory_bytes: float = 0.0
+    prefer: str = ""
 
     @property
     def is_on_nodes(self) -> bool:
@@ -205,15 +217,20 @@ class BatchNode:
     memory_bytes: float
     is_up: bool
     partitions: tuple[str, ...]
+    features: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class BatchQueue:
-    """One queue (a partition). Jobs of queues with a higher `tier` are placed first; `max_s`: time limit."""
+    """One queue (a partition). Jobs of queues with a higher `tier` are placed first.
+
+    `max_s` is the time limit, s; `sharing` is Slurm's OverSubscribe.
+    """
 
     name: str
     tier: int = 1
     max_s: float = float("inf")
+    sharing: str = "NO"
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,7 @@ def partitions(settings_text: str) -> tuple[BatchQueue, ...]:
                     words["PartitionName"],
                     int(tier) if tier.isdecimal() else 1,
                     math.inf if max_s is None else max_s,
+                    words.get("OverSubscribe", "NO"),
                 )
             )
     return tuple(found)
@@ -250,6 +251,7 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         or _can_have_more(row, n_nodes)
         or (row["state_reason"] or "") not in REASONS_FOR_NODES,
         memory_bytes=_memory_bytes(row, n_nodes) if has_memory else 0.0,
+        prefer=str(row.get("prefer") or ""),
     )
 
 
@@ -275,7 +277,9 @@ def _node(row: Mapping[str, Any]) -> BatchNode:
     is_up = states[0].lower() not in _DOWN and not flags & _NOT_FOR_JOBS
     partitions = tuple(map(str, row["partitions"]))
     memory_bytes = _number(row["real_memory"]) * 2**20
-    return BatchNode(str(row["name"]), int(_number(row["cpus"])), memory_bytes, is_up, partitions)
+    given = row.get("features") or ()  # a text in Slurm 22.05
+    features = tuple(given.split(",") if isinstance(given, str) else map(str, given))
+    return BatchNode(str(row["name"]), int(_number(row["cpus"])), memory_bytes, is_up, partitions, features)
 
 
 def _number(value: Any) -> float:
@@ -303,7 +307,7 @@ _ASK_S = 5.0
 _WIDTH, COMMENT_WIDTH = 128, 8192
 _FIELDS = ("JobID", "UserID", "SubmitTime", "StartTime", "StateCompact", "ArrayJobID", "ArrayTaskID",
            "HetJobID", "HetJobOffset", "RestartCnt", "NumNodes", "NumCPUs", "TimeUsed", "EndTime", "Cluster",
-           "Partition", "BatchFlag")  # fmt: skip
+           "Partition", "BatchFlag", "tres-alloc")  # fmt: skip
 """Columns of `_WIDTH` bytes. Two columns follow: AdminComment, which root writes; and Account, which can be
 any text of the user where Slurm does not check accounts."""
 _LEAD = len(_FIELDS) * _WIDTH

@@ -452,12 +452,14 @@ def _charge_by(
     by_step, by_hand, overlap_cpu_s = job.paid_by_others(record)
     charged_s = record.charged_s(sum(by_step.values()) + sum(by_hand.values()) + overlap_cpu_s)
     whole = slowdown_of_run(slowdown, evidence["measured_s"], charged_s)
-    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=books.tariff)
+    rates = books.tariff.weighted(record.billing_per_cpu)
+    prices = bill(whole, n_cores=record.n_cpus, wall_s=charged_s, tariff=rates)
     facts = {
         **evidence,
         "job": record.name,
         "key_id": books.key_id,
         **bill_charges.facts_of(prices),
+        "billing_per_cpu": record.billing_per_cpu,
         "measured_slowdown": plain(slowdown),
         "slurm": asdict(record),
         "others_cpu_s": by_step,

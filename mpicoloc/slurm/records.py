@@ -422,9 +422,16 @@ def _make_record(
             ran_s=_ran_s(step_start, ended_unix_s, row["TimeUsed"]),
             job_n_cpus=int(of_job) if of_job else None,
             job_ran_s=_ran_s(job_start, ended_unix_s, row["TimeUsed"]),
+            job_billing=_billing(row.get("tres-alloc", "")),
         )
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise _not_understood(start, step, error) from None
+
+
+def _billing(tres: str) -> float | None:
+    """The billing in a list such as ``cpu=4,mem=8G,node=1,billing=4``; Slurm puts it before long names."""
+    found = re.search(r"(?:^|,)billing=([0-9]+(?:\.[0-9]+)?)", tres)
+    return float(found[1]) if found else None
 
 
 def _ran_s(step_start_unix_s: float, ended_unix_s: float, used: str) -> float:

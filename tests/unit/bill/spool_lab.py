@@ -17,7 +17,7 @@ RECORD = StepRecord(
     profile="", cluster="test", job=7, step="0", restarts=0, array_job=None, array_task=None, uid=1000,
     user="lab", account="physics", partition="shared", n_nodes=1, n_cpus=8, ran_s=1800.0, job_n_cpus=8,
     job_submit_unix_s=float(BEGAN_S), job_start_unix_s=float(BEGAN_S), step_start_unix_s=float(BEGAN_S),
-    job_ran_s=1800.0,
+    job_ran_s=1800.0, job_billing=None,
 )  # fmt: skip
 OLD_S = 7200.0
 """Older than the grace."""

@@ -58,6 +58,30 @@ def test_another_rate_and_another_function(prices):
     assert entry["discount_frac"]["fair"] == 0.0
 
 
+@pytest.mark.parametrize(("memory", "n_cores"), [("1GB", 2), ("16GB", 2), ("24GB", 3), ("20GB", 2.5)])
+def test_a_job_pays_for_its_share_of_memory_if_it_is_larger(prices, files, memory, n_cores):
+    """Two of a node's eight cores, and of 64 GB."""
+    with_size("sized.h5")
+    (entry,) = prices("sized.h5", "--memory", memory)["prices"]
+    assert entry["job"]["n_cores"] == n_cores
+    assert entry["price_su"]["runtime"]["value"] == pytest.approx(n_cores * 60 / 3600)
+
+
+def test_memory_that_no_node_has_is_refused(files, capsys):
+    with_size("sized.h5")
+    assert main(["price", "sized.h5", "--memory", "65GB"]) == 3
+    assert "--memory is 65,000,000,000 bytes, but a node has 64,000,000,000" in capsys.readouterr().err
+    assert main(["price", "shared.h5", "--memory", "1GB"]) == 3
+    assert "the profile does not have the memory of its nodes: leave out --memory" in capsys.readouterr().err
+
+
+def with_size(path):
+    profile = hdf5.read("shared.h5")
+    nodes = profile.tables["nodes"].copy()
+    nodes["n_cpus"], nodes["memory_bytes"] = 8, 64e9
+    hdf5.write(replace(profile, tables={**profile.tables, "nodes": nodes}), path)
+
+
 def test_variables_count_as_they_do_for_jobs_and_for_the_ledger(prices, monkeypatch):
     monkeypatch.setenv("MPICOLOC_RATE_SU", "2.5")
     monkeypatch.setenv("MPICOLOC_PRICING", "runtime")

@@ -10,7 +10,7 @@ JOB = {"JobID": "11", "UserID": "1000", "ArrayJobID": "11", "ArrayTaskID": "N/A"
        "NumNodes": "2", "NumCPUs": "8", "SubmitTime": "1795377520", "StartTime": "1795377523",
        "TimeUsed": "10:05", "EndTime": "1795378128", "Cluster": "lab", "Partition": "shared",
        "BatchFlag": "0", "Account": "(null)", "StateCompact": "R", "HetJobID": "0", "HetJobOffset": "0",
-       "admin_comment": ""}  # fmt: skip
+       "admin_comment": "", "tres-alloc": "cpu=8,mem=16G,node=2,billing=8"}  # fmt: skip
 STEP = (
     "StepId=11.0 UserId=1000 StartTime=1795377524 TimeLimit=UNLIMITED State=RUNNING Partition=shared "
     "NodeList=n2 Nodes=1 CPUs=2 Tasks=2 Name=sh Network=(null) TRES=cpu=2,mem=0,node=1 ResvPorts=(null)\n"

@@ -147,7 +147,7 @@ def test_nodes_come_from_scontrol_where_sinfo_adds_them_up(monkeypatch, tmp_path
     found = client.snapshot(lambda: 5.0)
     old = client.parsed(ANSWERS["squeue"], ANSWERS["sinfo"], 5.0)
     assert (found.jobs, found.nodes) == (old.jobs, old.nodes)
-    assert found.queue("shared") == BatchQueue("shared", 10, 3600.0)
+    assert found.queue("shared") == BatchQueue("shared", 10, 3600.0, "FORCE:2")
 
 
 # As Slurm 22.05 says it, some fields left out.

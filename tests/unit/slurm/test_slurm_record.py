@@ -25,6 +25,19 @@ def test_a_step_has_its_own_cpus_and_the_script_those_of_the_job():
     assert step.run != script.run and step.name == "11.0"
 
 
+@pytest.mark.parametrize(
+    ("tres", "billing"),
+    [
+        ("cpu=8,mem=16G,node=2,billing=20", 20.0),
+        ("cpu=8,node=2,billing=2.5,gres/gpu=1", 2.5),
+        ("cpu=8", None),
+        ("", None),
+    ],
+)
+def test_a_record_has_what_slurm_bills(tres, billing):
+    assert record([squeue(**{"tres-alloc": tres}), STEP]).job_billing == billing
+
+
 def test_tasks_of_arrays_and_restarts_are_told():
     found = record([squeue(ArrayJobID="7", ArrayTaskID="4", RestartCnt="2", Account="chem"), STEP])
     assert (found.array_job, found.array_task, found.restarts, found.account) == (7, 4, 2, "chem")
