@@ -223,7 +223,9 @@ def _of_profile(path: str, profile: Profile) -> dict[int, float]:
     return known
 
 
-def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool) -> list[Case]:
+def cases(
+    args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool, layout: str = ""
+) -> list[Case]:
     """The draws to simulate, each with programs and their slowdowns; a single draw if nothing is random."""
     seed = args.seed or 0
     links = None if args.utilisation is None else _utilisation(args.utilisation)
@@ -236,7 +238,7 @@ def cases(args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool
     known: Mapping[str, Any] = links or {}
     model: SlowdownModel | None = None
     if is_shared:
-        model, known = _model(args, table.names if table else None)
+        model, known = _model(args, table.names if table else None, layout)
     if table is None and args.mix is None and "program" in log.names:
         if is_shared:
             check_job_names(log, known)
@@ -268,7 +270,7 @@ def _n_draws(asked: int | None, *, is_random: bool) -> int:
 
 
 def _model(
-    args: argparse.Namespace, programs: tuple[str, ...] | None
+    args: argparse.Namespace, programs: tuple[str, ...] | None, layout: str
 ) -> tuple[SlowdownModel, dict[str, JobFeatures]]:
     """The slowdown model, and the features of the programs that it covers."""
     if (args.curves is None) == (args.slowdowns is None):
@@ -277,7 +279,7 @@ def _model(
         model = model_file.of_curves(args.curves)
         names = programs or tuple(model.programs)
         return model, {name: JobFeatures(name, name, 1.0, 1, 1) for name in names}
-    pairs = queue_files.slowdowns(args.slowdowns)
+    pairs = queue_files.slowdowns(args.slowdowns, layout)
     return measured_programs(pairs, programs or (target for target, _ in pairs))
 
 

@@ -50,6 +50,8 @@ class JobLog:
         Names for the numbers in a column, if the log has them, for example ``{"program": {0: "lammps"}}``.
     wait_s : ndarray, shape (n,), optional
         Wait recorded in the log, s; -1: not known.
+    memory_bytes : ndarray, shape (n,), optional
+        Memory that the job requests or, if the log does not say, uses for each processor; -1: not known.
     """
 
     number: Ints
@@ -67,6 +69,7 @@ class JobLog:
     header: Mapping[str, str] = field(default_factory=dict)
     names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     wait_s: Floats | None = None
+    memory_bytes: Floats | None = None
 
     def __len__(self) -> int:
         return len(self.number)
@@ -115,12 +118,15 @@ class Workload:
         Run time that the batch system expects, s; never shorter than the run time.
     cores_per_node : int
         Cores of each node; a job has all cores of its nodes.
+    node_bytes : float
+        Memory of each node; infinite: memory does not matter.
     """
 
     log: JobLog
     n_nodes: Ints
     estimate_s: Floats
     cores_per_node: int
+    node_bytes: float = np.inf
 
     def __len__(self) -> int:
         return len(self.log)

@@ -46,7 +46,7 @@ _PARTIAL = (2, 3, 4)
 """Status codes of lines that describe only a part of a job. The whole job has a line of its own."""
 COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
-    "Eligible,Start,End,NNodes,NCPUS,Timelimit,JobName"
+    "Eligible,Start,End,NNodes,NCPUS,Timelimit,AllocTRES,JobName"
 )
 """The command that prints a log for `parse_sacct`. JobName is last because it can contain the separator."""
 REMEDY = "correct or remove it, or leave out such entries with --skip-damaged"
@@ -170,7 +170,15 @@ def _log(table: Floats, header: dict[str, str], partitions: dict[int, str]) -> J
         header=header,
         names={"partition": partitions} if partitions else {},
         wait_s=table[:, _WAIT].copy(),
+        memory_bytes=_swf_memory_bytes(table),
     )
+
+
+def _swf_memory_bytes(table: Floats) -> Floats | None:
+    """Memory for each processor, which the format has in KiB; None: no job has it."""
+    requested, used = table[:, _REQUESTED_MEMORY], table[:, _MEMORY]
+    known = np.where(requested > 0, requested, used)
+    return np.where(known > 0, known * 1024.0, NO_JOB) if (known > 0).any() else None
 
 
 def _indices(previous: Ints, number: Ints) -> Ints:
@@ -190,7 +198,7 @@ _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
 _TIME_LENGTH = len("2026-01-31T23:59:59")
 _COUNT = re.compile(r"(\d{1,15}(?:\.\d+)?)([KMG]?)", re.ASCII)
 _USER_ID = re.compile(r"\(\d+\)$")
-_POWERS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3}
+_POWERS = {"": 1, "K": 1024, "M": 1024**2, "G": 1024**3, "T": 1024**4, "P": 1024**5}
 _NAMES = {"user": "user", "partition": "partition", "queue": "queue", "name": "program"}
 """Columns of names, and the field of `JobLog` for each."""
 
@@ -289,7 +297,13 @@ def _slurm_log(values: Mapping[str, Floats], words: Words, kept: Ints) -> JobLog
         think_s=np.zeros(len(kept)),
         names=names,
         wait_s=np.nan_to_num(values["start"] - arrival_s, nan=NO_JOB),
+        memory_bytes=_memory_by_processor(values),
     )
+
+
+def _memory_by_processor(values: Mapping[str, Floats]) -> Floats | None:
+    found = values["memory"] / values["processors"]
+    return np.nan_to_num(found, nan=NO_JOB) if np.isfinite(found).any() else None
 
 
 def _integers(column: Floats) -> Ints:
@@ -340,6 +354,12 @@ def _count(word: str) -> float | None:
     return round(float(found[1]) * _POWERS[found[2]]) or np.nan
 
 
+def _memory(word: str) -> float | None:
+    """Bytes of all nodes from resources such as ``cpu=2,mem=16G,node=1``; NaN if they have no memory."""
+    found = re.search(r"(?:^|,)mem=(\d{1,15}(?:\.\d+)?)([KMGTP]?)", word, re.ASCII)
+    return float(found[1]) * _POWERS[found[2] or "M"] if found else np.nan
+
+
 _READERS: dict[str, tuple[Callable[[str], float | None], str]] = {
     "number": (_number, "number of a job"),
     "submit": (_time, "time"),
@@ -349,6 +369,7 @@ _READERS: dict[str, tuple[Callable[[str], float | None], str]] = {
     "nodes": (_count, "number of nodes"),
     "processors": (_count, "number of processors"),
     "limit": (_limit, "time limit"),
+    "memory": (_memory, "list of resources"),
 }
 """For each column of numbers: the function that reads a word (None: malformed), and a description."""
 
@@ -362,13 +383,14 @@ _KEYS = {
     "nodes": ("NodeCnt",),
     "processors": ("ProcCnt", "Procs"),
     "limit": ("TimeLimit",),
+    "memory": ("Tres",),
     "user": ("UserId",),
     "partition": ("Partition",),
     "queue": ("QOS",),
     "name": ("Name",),
 }
 _OTHERS = (
-    *("GroupId", "JobState", "NodeList", "WorkDir", "ReservationName", "Tres", "Gres", "Account", "WcKey"),
+    *("GroupId", "JobState", "NodeList", "WorkDir", "ReservationName", "Gres", "Account", "WcKey"),
     *("Cluster", "ArrayJobId", "ArrayTaskId", "HetJobId", "HetJobOffset", "DerivedExitCode", "ExitCode"),
 )
 _JOBCOMP_COLUMNS = ("number", "submit", "start", "end", "nodes")
@@ -417,6 +439,7 @@ _COLUMNS = {
     "nodes": ("nnodes", "allocnodes"),
     "processors": ("ncpus", "alloccpus"),
     "limit": ("timelimit", "timelimitraw"),
+    "memory": ("alloctres", "reqtres"),
     "user": ("user", "uid"),
     "partition": ("partition",),
     "queue": ("qos",),
@@ -534,6 +557,7 @@ def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
         "nodes": _json_word(job.get("allocation_nodes")),
         "processors": _json_word(counts.get("cpu") or _part(job, "required", "CPUs")),
         "limit": _json_word(_part(job, "time", "limit")),
+        "memory": f"mem={counts['mem']}M" if counts.get("mem") else "",
         "user": _json_word(job.get("user") or _part(job, "association", "user")),
         **{key: _json_word(job.get(name)) for key, name in _JSON_NAMES.items()},
     }

@@ -21,11 +21,10 @@ from mpicoloc.batch.shared_simulation import NO_JOB, Slowdowns
 from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
+from mpicoloc.pairing.cores_plan import EMPTY_NODE_FRAC, Losses, Pressure
 
 HALVES = 2
 """Slots of a node under ``spread``."""
-EMPTY_NODE_FRAC = 0.1
-"""Cost of an empty node to a model, as a fraction of the job's work: nodes that cost less fill first."""
 _N_DIGITS = 12
 """Digits of a slowdown that are kept, so that rounding errors change no speed."""
 
@@ -59,21 +58,25 @@ class Policy:
         return HALVES if self.is_spread else work.cores_per_node
 
     def slots_of(self, work: Workload) -> Ints:
-        """Number of slots that each job needs.
+        """Number of slots that each job needs: its cores, or those of its share of a node's memory if more.
 
-        Raises `DataError` if a job needs more cores than its nodes have.
+        Raises `DataError` if a job needs more cores or memory than its nodes have.
         """
         whole = work.n_nodes * self.n_slots(work)
         if self.is_spread:
             return whole
         needed = np.where(work.log.n_processors > 0, work.log.n_processors, whole)
+        if work.log.memory_bytes is not None:
+            by_memory = needed * work.log.memory_bytes / work.node_bytes * work.cores_per_node
+            needed = np.maximum(needed, np.ceil(by_memory - 1e-6).astype(np.int64))
         wrong = np.flatnonzero(needed > whole)
         if len(wrong):
             i = int(wrong[0])
             raise DataError(
-                f"job {work.log.number[i]} has {needed[i]:,} processors on "
+                f"job {work.log.number[i]} needs {needed[i]:,} processors, or their share of the memory, on "
                 f"{counted(work.n_nodes[i], 'node')} of {counted(work.cores_per_node, 'core')}; "
-                f"{len(wrong):,} of {len(work):,} jobs do not fit: give more --cores-per-node"
+                f"{len(wrong):,} of {len(work):,} jobs do not fit: give more --cores-per-node or "
+                "--memory-per-node"
             )
         return needed
 
@@ -134,8 +137,8 @@ class SlotSimulation(Simulation):
 
     Notes
     -----
-    A neighbour with k of a node's c slots causes 2 k / c of the excess slowdown that it causes with half of
-    the node, and the excesses of several neighbours add up. The slowest of its nodes sets the speed of a job.
+    The slowdowns by neighbours are those of `pairing.cores_plan`. The slowest of its nodes sets the speed of
+    a job.
     Under ``spread``, this is divided by the slowdown of the program beside itself, which the log's run times
     contain.
     """
@@ -246,25 +249,12 @@ class SlotSimulation(Simulation):
         return self._expected[job] + self.link_delay[job]
 
 
-class _Pressure:
-    """The excess slowdown that a program suffers on each node from the jobs there.
-
-    Attributes
-    ----------
-    excess : ndarray, shape (n_programs, n_programs)
-        At [i, j] the excess slowdown of program i by each slot of program j.
-    suffered : ndarray, shape (n_nodes, n_programs)
-    """
+class _Pressure(Pressure):
+    """Pressures, and the speeds of jobs by them."""
 
     def __init__(self, slowdowns: Floats, n_nodes: int, n_slots: int, is_spread: bool) -> None:
-        self.n_slots, self.is_spread = n_slots, is_spread
-        self.excess = (slowdowns - 1.0) * (2.0 / n_slots)
-        self.suffered = np.zeros((n_nodes, len(slowdowns)))
-
-    def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
-        """Account for slots that jobs of a program take (counts above 0) or leave, and nodes now empty."""
-        self.suffered[nodes] += counts[:, None] * self.excess[:, program]
-        self.suffered[empty] = 0.0  # so that rounding errors do not accumulate
+        super().__init__(slowdowns, n_nodes, n_slots)
+        self.is_spread = is_spread
 
     def pace(self, program: int, nodes: Ints, counts: Ints) -> float:
         """Slowdown of a job with these slots of nodes, by the slowest of its nodes."""
@@ -276,44 +266,31 @@ class _Pressure:
         return round(1.0 + float(others.max()), _N_DIGITS)
 
 
-class _Chooser:
-    """Chooses the nodes on which a job and its neighbours lose least by the expected slowdowns.
-
-    Notes
-    -----
-    The loss is in slots: a job of m slots whose slowdown grows by e loses m e. As its slowest node sets its
-    speed, a neighbour on one of the n nodes that it does not fill is taken to cost m e / n.
-    """
+class _Chooser(Losses):
+    """Chooses the nodes on which a job and its neighbours lose least by the expected slowdowns."""
 
     def __init__(self, believed: _Pressure, machine: Machine, allocation: Allocation) -> None:
-        self._believed, self._machine, self._allocation = believed, machine, allocation
-        self._n_slots = believed.n_slots
-        self._caused = np.zeros_like(believed.suffered)
-
-    def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
-        """Account for slots that a job takes (counts above 0) or leaves, and nodes that are empty now."""
-        n_open = int(np.count_nonzero(np.abs(counts) < self._n_slots))
-        self._caused[nodes] += counts.sum() / max(n_open, 1) * self._believed.excess[program]
-        self._caused[empty] = 0.0
+        super().__init__(believed)
+        self._is_spread, self._machine, self._allocation = believed.is_spread, machine, allocation
 
     def choose(self, free: Ints, program: int, n_slots: int) -> Ints:
         """Slots on each node for a job of this program; at least as many are free."""
-        wanted = self._spread(free, program, n_slots) if self._believed.is_spread else None
+        wanted = self._spread(free, program, n_slots) if self._is_spread else None
         return self._packed(free, program, n_slots) if wanted is None else wanted
 
     def _packed(self, free: Ints, program: int, n_slots: int) -> Ints:
         """Slots on each node: whole nodes for as much of the job as possible, the rest beside others."""
-        whole, rest = divmod(n_slots, self._n_slots)
-        is_used = free < self._n_slots
+        whole, rest = divmod(n_slots, self.n_slots)
+        is_used = free < self.n_slots
         chosen = self._allocation.choose(self._machine, is_used.astype(np.uint8), whole) if whole else None
         if whole and chosen is None:
-            return _filled(free, self._loss(program, n_slots), n_slots)
+            return _filled(free, self.by_slot(program, n_slots), n_slots)
         wanted = np.zeros_like(free)
         if chosen is not None:
-            wanted[chosen[0]] = self._n_slots
+            wanted[chosen[0]] = self.n_slots
         if rest:
             left = free - wanted
-            loss = np.where(is_used, self._loss(program, n_slots) * rest, EMPTY_NODE_FRAC * n_slots)
+            loss = np.where(is_used, self.by_slot(program, n_slots) * rest, EMPTY_NODE_FRAC * n_slots)
             holds_rest = left >= rest
             if holds_rest.any():
                 loss[~holds_rest] = np.inf
@@ -322,9 +299,9 @@ class _Chooser:
 
     def _spread(self, free: Ints, program: int, n_slots: int) -> Ints | None:
         """Slots on each node: halves of nodes; None if the job is expected to be faster when packed."""
-        suffered, is_used = self._believed.suffered[:, program], free < HALVES
-        caused = np.where(is_used, self._caused[:, program], EMPTY_NODE_FRAC)
-        own = float(self._believed.excess[program, program])
+        suffered, is_used = self.believed.suffered[:, program], free < HALVES
+        caused = np.where(is_used, self.caused[:, program], EMPTY_NODE_FRAC)
+        own = float(self.believed.excess[program, program])
         best, least = np.zeros_like(free), np.inf
         # The slowest node sets the speed, so nodes are chosen among those up to each possible slowdown.
         for most in np.unique(suffered[free > 0].round(_N_DIGITS)).tolist():
@@ -336,10 +313,6 @@ class _Chooser:
                 best, least = (wanted, loss) if loss < least else (best, least)
         is_room = int(np.count_nonzero(~is_used)) * HALVES >= n_slots
         return None if is_room and n_slots * own <= least else best
-
-    def _loss(self, program: int, n_slots: int) -> Floats:
-        """Loss on each node by each slot that a job of this program and size gets there."""
-        return self._caused[:, program] + self._believed.suffered[:, program] * n_slots / self._n_slots
 
 
 def halves(free: Ints, order: Ints, n_slots: int) -> Ints:

@@ -11,18 +11,30 @@ import functools
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpicoloc import messages
-from mpicoloc.batch import allocation, comparison, draws, engine, inputs, log_files, order, page, partitions
+from mpicoloc.batch import (
+    allocation,
+    comparison,
+    draws,
+    engine,
+    inputs,
+    log_files,
+    order,
+    page,
+    partitions,
+    slots,
+)
 from mpicoloc.batch.comparison import Case, Centre, Outcome, SharedRun
 from mpicoloc.batch.inputs import JobLog, Machine, Workload
 from mpicoloc.batch.page import PolicyFigures, as_json, duration
 from mpicoloc.batch.partitions import Partition
 from mpicoloc.bill.price import Tariff, tariff
+from mpicoloc.core.slowdown import CORES
 from mpicoloc.core.units import counted, seconds
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.job import sweep
@@ -87,7 +99,8 @@ def of(args: argparse.Namespace) -> Study:
     centre = Centre(work, machine, args.order, *chosen, args.pack, simulate, against)
     comparison.check_centre(centre, names)
     tariffs = [tariff(args.rate_su or 1.0, name) for name in args.pricing or ("fair", "runtime")]
-    cases = draws.cases(args, work.log, machine.height, is_shared=names != ["none"])
+    layout = CORES if slots.POLICIES.keys() & set(names) else ""
+    cases = draws.cases(args, work.log, machine.height, is_shared=names != ["none"], layout=layout)
     return Study(centre, names, cases, tariffs, compares)
 
 
@@ -159,6 +172,8 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
             )
         log = inputs.select(log, fits)
     work = inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
+    if args.memory_per_node is not None:
+        work = replace(work, node_bytes=float(args.memory_per_node))
     if note := _size_note(inputs.most_at_once(work), machine.n_nodes):
         messages.note(f"{args.log}: {note}")
     return work

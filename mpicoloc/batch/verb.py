@@ -35,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cores-per-node", metavar="N", type=arguments.count,
         help="cores of a node (default: from the log's header or its jobs, else 1)")  # fmt: skip
     add(
+        "--memory-per-node",
+        metavar="BYTES",
+        type=arguments.size(1),
+        help="memory of a node: by cores, jobs get as many cores as their share of it (default: not limited)",
+    )
+    add(
         "--order",
         metavar="NAME",
         default="easy",

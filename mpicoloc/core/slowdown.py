@@ -265,6 +265,8 @@ def check_layout(wanted: str, measured: str, source: str) -> None:
     """
     if wanted not in (*LAYOUTS, SPREAD):
         raise UsageError(f"--layout must be {TURNS}, {CORES} or {SPREAD}, got {wanted!r}")
+    if measured == SPREAD:
+        raise UsageError(f"{source} has slowdowns relative to packed runs: give those of the layout {CORES}")
     needed = CORES if wanted == SPREAD else wanted
     if needed and measured and needed != measured:
         raise UsageError(
@@ -274,15 +276,22 @@ def check_layout(wanted: str, measured: str, source: str) -> None:
 
 
 def of_spread(beside: Estimate, itself: Estimate) -> Estimate:
-    """The slowdown of a spread job, relative to its run on half of the nodes.
+    """The slowdown of a spread job, relative to its run on half of the nodes."""
+    ends = (np.array([found.value, found.low, found.high]) for found in (beside, itself))
+    value, low, high = map(float, ends_of_spread(*ends))
+    return Estimate(value, low, high, beside.n, "1", beside.method)
+
+
+def ends_of_spread(beside: Floats, itself: Floats) -> Floats:
+    """Slowdowns of spread jobs, relative to their runs on half of the nodes; rows: value, low, high.
 
     A packed job has its own processes beside it (`itself`), a spread one those of another job (`beside`). The
     interval assumes that the errors of both slowdowns are independent.
     """
-    value = beside.value / itself.value
-    below = math.hypot(math.log(beside.value / beside.low), math.log(itself.high / itself.value))
-    above = math.hypot(math.log(beside.high / beside.value), math.log(itself.value / itself.low))
-    return Estimate(value, value * math.exp(-below), value * math.exp(above), beside.n, "1", beside.method)
+    value = beside[0] / itself[0]
+    below = np.hypot(np.log(beside[0] / beside[1]), np.log(itself[2] / itself[0]))
+    above = np.hypot(np.log(beside[2] / beside[0]), np.log(itself[0] / itself[1]))
+    return np.stack([value, value * np.exp(-below), value * np.exp(above)])
 
 
 HALF_WEIGHT_ERROR = 0.05

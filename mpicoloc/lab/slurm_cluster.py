@@ -22,6 +22,7 @@ import sys
 import time
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 
 from mpicoloc.errors import EnvironmentFault, UsageError
 from mpicoloc.lab import agent, control
@@ -34,9 +35,11 @@ CPUS = 4
 PARTITIONS = {
     "whole": "Default=YES OverSubscribe=EXCLUSIVE",
     "shared": "Default=NO OverSubscribe=FORCE:2 PriorityTier=10",
+    "cores": "Default=NO OverSubscribe=NO",
 }
-"""`whole` runs one job per node (the default), and `shared` up to two jobs per core. The scheduler considers
-`shared` first: otherwise a partner would start too late, after the jobs that wait for whole nodes."""
+"""`whole` runs one job per node (the default), `shared` up to two jobs per core, and `cores` one per core.
+The scheduler considers `shared` first: otherwise a partner would start too late, after the jobs that wait for
+whole nodes."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
     # Slurm's cgroup plugins need systemd or cgroup v1, which few systems mount. Older releases require such a
     # plugin.
     groups = "disabled" if release >= (24, 5) else "cgroup/v1"
+    rule = Path(__file__).with_name("job_submit.lua").read_text(encoding="utf-8")
     return {
         "slurm.conf": _slurm_conf(plan),
         "topology.conf": _topology_conf(plan.n_nodes),
@@ -91,7 +95,7 @@ def texts(plan: Plan, release: tuple[int, ...]) -> dict[str, str]:
         "mpi.conf": "PMIxCliTmpDirBase=/dev/shm\n",
         "plugstack.conf": f"optional {plan.spank}\n" if plan.spank else "",
         "task_prolog": _TASK_PROLOG,
-        "job_submit.lua": JOB_SUBMIT if plan.is_guarded else JOB_SUBMIT.replace('"shared"', "nil", 1),
+        "job_submit.lua": rule if plan.is_guarded else rule.replace('"shared"', "nil", 1),
         "hosts": "127.0.0.1 localhost " + " ".join(plan.nodes) + "\n::1 localhost\n",
     }
 
@@ -101,56 +105,6 @@ _TASK_PROLOG = """#!/bin/sh
 echo export OMPI_MCA_btl_tcp_if_include=lo
 echo export OMPI_MCA_oob_tcp_if_include=lo
 """
-
-
-JOB_SUBMIT = """local SHARED = "shared"
-local OPERATORS = { [0] = true }
--- What decides where a job begins, beside whom, and when.
-local PLACE = {
-    "req_nodes", "dependency", "min_nodes", "max_nodes", "min_cpus", "max_cpus",
-    "num_tasks", "ntasks_per_node", "cpus_per_task",
-}
-
-local function is_shared(partition)
-    return SHARED and ("," .. (partition or "") .. ","):find("," .. SHARED .. ",", 1, true)
-end
-
-local function is_placed(job)
-    for _, name in ipairs(PLACE) do
-        local value = job[name]
-        if value and value ~= slurm.NO_VAL and value ~= slurm.NO_VAL16 then
-            return true
-        end
-    end
-    return false
-end
-
-local function is_allowed(job, record, uid)
-    if OPERATORS[uid] then
-        return slurm.SUCCESS
-    elseif is_shared(job.partition) then
-        slurm.log_user("jobs come into partition %s by mpicoloc only", SHARED)
-        return slurm.ERROR
-    elseif is_shared(record.partition) and (job.partition or "") == "" and is_placed(job) then
-        slurm.log_user("mpicoloc has placed this job: move it out of partition %s first", SHARED)
-        return slurm.ERROR
-    end
-    return slurm.SUCCESS
-end
-
-function slurm_job_submit(job, partitions, uid)
-    if job.shared == 0 then
-        job.admin_comment = "exclusive"
-    end
-    return is_allowed(job, {}, uid)
-end
-
-function slurm_job_modify(job, record, partitions, uid)
-    return is_allowed(job, record, uid)
-end
-"""
-"""Job-submit plugin of a site that pairs jobs: it keeps users from putting jobs into the partition for
-sharing. Jobs with --exclusive get a foreign AdminComment, so the pairing service ignores them."""
 
 
 _SLURM_CONF = """ClusterName={name}
@@ -188,13 +142,12 @@ JobCompLoc={folder}/log/jobs.txt
 MailProg=/bin/true
 ReturnToService=2
 KillWait=5
-NodeName=n[1-{last}] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{ports}] {size}
-{partitions}"""
+{nodes}{partitions}"""
 
 
 def _slurm_conf(plan: Plan) -> str:
-    last = plan.n_nodes
     select = "CR_Core"
+    size = f"CPUs={plan.n_cpus} RealMemory={plan.memory_mib or 1000}"
     if plan.memory_mib:
         # Jobs that request no memory get half of a node's, so that another job can share the node.
         select = f"CR_Core_Memory\nDefMemPerCPU={max(plan.memory_mib // (2 * plan.n_cpus), 1)}"
@@ -202,9 +155,11 @@ def _slurm_conf(plan: Plan) -> str:
         name=plan.name,
         folder=plan.folder,
         port=plan.port,
-        ports=f"{plan.port + 1}-{plan.port + last}",
-        last=last,
-        size=f"CPUs={plan.n_cpus} RealMemory={plan.memory_mib or 1000}",
+        nodes="".join(
+            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={plan.port + i} {size} "
+            f"Feature={node}\n"
+            for i, node in enumerate(plan.nodes, 1)
+        ),
         select=select,
         mpi="pmix" if has_pmix() else "pmi2",
         partitions="".join(

@@ -29,7 +29,7 @@ import numpy as np
 
 from mpicoloc import messages
 from mpicoloc.core.profile import Profile, text
-from mpicoloc.core.slowdown import is_interpreter, kind_of, program_name
+from mpicoloc.core.slowdown import CORES, TURNS, is_interpreter, kind_of, program_name
 from mpicoloc.errors import DataError, EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.job import init_barrier, launcher, sweep, target
 from mpicoloc.pairing.corun import Slowdown, TimedRun, slowdowns
@@ -593,6 +593,14 @@ def _done(path: str, i_line: int, line: str) -> Done:
 def how_made(campaign: Campaign, env: Mapping[str, str]) -> dict[str, Any]:
     """Conditions that affect times, other than the programs: the processors of the places, and the meter."""
     return {"places": [list(place) for place in campaign.places], "meter": env.get("MPICOLOC_METER")}
+
+
+def layout(done: Sequence[Done]) -> str:
+    """Layout of the places: same or separate processors; empty if these overlap in part, or nothing ran."""
+    if not done:
+        return ""
+    first, second = map(set, done[0].how["places"])
+    return TURNS if first == second else "" if first & second else CORES
 
 
 def missing(

@@ -76,7 +76,9 @@ def run(args: argparse.Namespace) -> int:
         messages.note(f"{text}: {_WHY_UNKNOWN}")
     if args.json:
         kinds = campaign.kinds(args.out, done)
-        print(json.dumps(report.campaign_json(found, kinds), indent=2, allow_nan=False))
+        print(
+            json.dumps(report.campaign_json(found, kinds, campaign.layout(done)), indent=2, allow_nan=False)
+        )
     else:
         report.show_campaign(found, names)
     return 1 if n_failed else 0

@@ -9,6 +9,7 @@ in Slurm.
   mpicoloc pair jobs.csv --curves curves.csv
   mpicoloc pair jobs.csv --model slowdowns.model --nodes 4 --cautious
   mpicoloc pair --watch --profiles /var/spool/mpicoloc --model slowdowns.model
+  mpicoloc pair --watch --layout cores --shared cores --profiles /var/spool/mpicoloc --model cores.model
   mpicoloc pair --release
 
 Columns of JOBS: id, runtime_s or profile, and optionally program, n_cores, memory_bytes and intensity (for
@@ -23,11 +24,13 @@ import math
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli.arguments import count, positive
+from mpicoloc.cli.arguments import add_layout, count, positive
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
+    from mpicoloc.pairing.model_file import StoredModel
     from mpicoloc.pairing.policies import Rules
+    from mpicoloc.pairing.queue_files import Ends
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slowdowns", metavar="FILE", help="slowdowns of pairs: .csv or .json")
     parser.add_argument("--curves", metavar="FILE", help="curves and scores of programs: .csv or .json")
     parser.add_argument("--model", metavar="FILE", help="slowdown model written by `mpicoloc fit`")
+    add_layout(parser, "planned on pairs of nodes")
     _add_rules(parser)
     parser.add_argument("--nodes", metavar="N", type=count, default=1, help="nodes to plan for (default 1)")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
@@ -95,25 +99,18 @@ def run(args: argparse.Namespace) -> int:
         )
     if args.release is not None:
         return _release(args)
-    from mpicoloc.pairing.policies import Room, Rules
-
-    rules = Rules(
-        policy=args.policy,
-        threshold_frac=args.threshold,
-        n_per_node=args.per_node,
-        is_cautious=args.cautious,
-        prior_slowdown=args.prior_slowdown,
-        room=Room(args.node_cores, args.node_memory),
-    )
     if args.watch:
-        return _watch(args, rules)
-    from mpicoloc.bubble.model import pairs_of_programs
-    from mpicoloc.pairing import model_file, policies, queue_files, terminal as report
+        return _watch(args)
+    from mpicoloc.core.slowdown import SPREAD
+    from mpicoloc.pairing import policies, queue_files, terminal as report
 
-    model = model_file.read(args.model) if args.model else None
-    measured = pairs_of_programs(model_file.of_curves(args.curves)) if args.curves else {}
-    measured |= queue_files.slowdowns(args.slowdowns) if args.slowdowns else {}
-    jobs, made = queue_files.plan(queue_files.jobs(args.jobs), measured, model, rules)
+    rules, (model, measured) = _rules(args), _slowdowns(args)
+    jobs, made = queue_files.plan(queue_files.jobs(args.jobs), measured, model, rules, args.layout)
+    if args.layout == SPREAD:
+        messages.note(
+            "a node of this plan is two nodes; a job that shares none is packed on one of them, and counts "
+            "for half of its time"
+        )
     if len(jobs) > 1 and not measured and model is None and rules.prior_slowdown is None:
         messages.note(
             "no slowdowns are known, so no jobs share: give --slowdowns of `mpicoloc campaign`, --model of "
@@ -122,12 +119,45 @@ def run(args: argparse.Namespace) -> int:
     for note in made.notes:
         messages.note(note)
     slots = policies.assign_nodes([group.duration_s for group in made.groups], args.nodes)
-    ids, runtime_s = [job.id for job in jobs], [job.runtime_s for job in jobs]
+    part = 0.5 if args.layout == SPREAD else 1.0
+    ids, runtime_s = [job.id for job in jobs], [part * job.runtime_s for job in jobs]
     if args.json:
         print(json.dumps(report.plan_json(made, slots, ids, runtime_s), indent=2, allow_nan=False))
     else:
         report.show_plan(made, slots, ids, runtime_s)
     return 0
+
+
+def _rules(args: argparse.Namespace) -> Rules:
+    from mpicoloc.core.slowdown import SPREAD
+    from mpicoloc.pairing.policies import Room, Rules
+
+    is_spread = args.layout == SPREAD
+    if is_spread and args.prior_slowdown is not None:
+        raise UsageError("--layout spread needs the slowdowns of all pairs: leave out --prior-slowdown")
+    n = 2 if is_spread else 1
+    return Rules(
+        policy=args.policy,
+        threshold_frac=args.threshold,
+        n_per_node=args.per_node,
+        is_cautious=args.cautious,
+        prior_slowdown=args.prior_slowdown,
+        room=Room(n * args.node_cores, n * args.node_memory),
+    )
+
+
+def _slowdowns(args: argparse.Namespace) -> tuple[StoredModel | None, dict[tuple[str, str], Ends]]:
+    """The model, and the slowdowns in files, if given. Raises `UsageError` if they are of another layout."""
+    from mpicoloc.bubble.model import pairs_of_programs
+    from mpicoloc.core.slowdown import check_layout
+    from mpicoloc.pairing import model_file, queue_files
+
+    model = model_file.read(args.model) if args.model else None
+    curves = model_file.of_curves(args.curves) if args.curves else None
+    for source, path in ((model, args.model), (curves, args.curves)):
+        check_layout(args.layout, model_file.layout(source), path)
+    measured = pairs_of_programs(curves) if curves else {}
+    return model, measured | (queue_files.slowdowns(args.slowdowns, args.layout) if args.slowdowns else {})
 
 
 def _add_watching(parser: argparse.ArgumentParser) -> None:
@@ -145,8 +175,8 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--shared", metavar="PARTITION", default="shared",
-        help="partition for pairs, with two jobs on a processor, which only this service fills (default "
-        "shared)",
+        help="partition for pairs, with two jobs on a processor, which only this service fills; with "
+        "--layout cores the partition to which users submit (default shared)",
     )  # fmt: skip
     group.add_argument(
         "--interval-s", metavar="S", type=positive, default="10", help="time between two polls (default 10)"
@@ -156,32 +186,46 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--once", action="store_true", help="poll once, and exit")
 
 
-def _watch(args: argparse.Namespace, rules: Rules) -> int:
+def _watch(args: argparse.Namespace) -> int:
     """Run the service until the process ends, or for one round with --once."""
     if args.profiles is None:
         raise UsageError("--watch needs --profiles FOLDER with the profiles of earlier jobs")
+    from mpicoloc.core.slowdown import TURNS
     from mpicoloc.pairing.terminal import show_action
-    from mpicoloc.slurm import service as service_loop
+    from mpicoloc.slurm import cores_service, service as service_loop
 
-    how = service_loop.service_settings(
-        service_loop.named_partitions(args.alone, args.shared), rules, args.model
-    )
+    is_by_cores = _is_by_cores(args)
+    alone = args.shared if is_by_cores else args.alone
+    partitions = service_loop.named_partitions(alone, args.shared, is_one=is_by_cores)
+    how = service_loop.service_settings(partitions, _rules(args), args.model, args.layout or TURNS)
     audit = service_loop.AuditLog(args.audit, messages.trouble)
-    service = service_loop.PairingService(
-        args.profiles, args.model, how, audit, show_action, is_dry=args.dry_run
-    )
+    make = cores_service.CoresService if is_by_cores else service_loop.PairingService
+    service = make(args.profiles, args.model, how, audit, show_action, is_dry=args.dry_run)
     service_loop.watch(service, args.interval_s, is_once=args.once)
     return 0
+
+
+def _is_by_cores(args: argparse.Namespace) -> bool:
+    """Whether the service works on a partition that gives out cores. Raises `UsageError` for others."""
+    from mpicoloc.core.slowdown import CORES, TURNS
+
+    if args.layout not in ("", TURNS, CORES):
+        raise UsageError(f"the service knows the layouts {TURNS} and {CORES}, not {args.layout!r}")
+    return bool(args.layout == CORES)
 
 
 def _release(args: argparse.Namespace) -> int:
     """Release the waiting jobs that the service has assigned to nodes."""
     from mpicoloc.network.topology.hostlist import expand
     from mpicoloc.pairing.terminal import show_action
-    from mpicoloc.slurm import service as service_loop
+    from mpicoloc.slurm import cores_service, service as service_loop
 
     names = expand(args.release, "--release") if args.release else ()
     audit = service_loop.AuditLog(args.audit, messages.trouble)
+    if _is_by_cores(args):
+        for taken_back in cores_service.release(args.shared, audit, names):
+            show_action(taken_back)
+        return 0
     for action in service_loop.release_jobs(
         service_loop.named_partitions(args.alone, args.shared), audit, names
     ):

@@ -17,6 +17,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mpicoloc.cli import arguments
 from mpicoloc.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -32,13 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--together", action="store_true", help="predict the first job beside all others at once"
     )
-    parser.add_argument(
-        "--layout",
-        metavar="LAYOUT",
-        default="",
-        help="turns: jobs on the same processors; cores: on processors of their own; spread: on half of each "
-        "of twice the nodes, relative to a packed run (default: the model's layout)",
-    )
+    arguments.add_layout(parser, "relative to a packed run")
     parser.add_argument("--card", action="store_true", help="print the model's training data and scores")
     parser.add_argument("--json", action="store_true", help="print the result as JSON")
 
@@ -56,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     if args.card:
         _card(args, model)
         return 0
-    check_layout(args.layout, model_file.layout(model), args.curves or args.model)
+    measured = model_file.layout(model)
+    check_layout(args.layout, measured, args.curves or args.model)
     jobs = _jobs(args, model)
     pairs: Sequence[terminal.Pair]
     if args.together:
@@ -66,7 +62,13 @@ def run(args: argparse.Namespace) -> int:
     if args.layout == SPREAD:
         pairs = [(job, beside, of_spread(found, model.predict(job, [job]))) for job, beside, found in pairs]
     if args.json:
-        print(json.dumps(terminal.predictions_json(model.kind, jobs, pairs), indent=2, allow_nan=False))
+        print(
+            json.dumps(
+                terminal.predictions_json(model.kind, jobs, pairs, args.layout or measured),
+                indent=2,
+                allow_nan=False,
+            )
+        )
     else:
         terminal.show_predictions(pairs)
     return 0

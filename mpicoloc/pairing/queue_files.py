@@ -9,8 +9,18 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from mpicoloc.core.profile import Floats
 from mpicoloc.core.row_file import Cell, check_slowdowns, number_of, table_rows
-from mpicoloc.core.slowdown import JobFeatures, PairSlowdowns, Run
+from mpicoloc.core.slowdown import (
+    LAYOUTS,
+    SPREAD,
+    JobFeatures,
+    PairSlowdowns,
+    Run,
+    check_layout,
+    ends_of_spread,
+    read_layout,
+)
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.model_file import StoredModel
@@ -20,7 +30,7 @@ Ends: TypeAlias = tuple[float, float, float]
 """Value, low, high."""
 NUMBERS = ("n_cores", "memory_bytes", "intensity")
 _JOB_KEYS = {"id", "program", "profile", "runtime_s", *NUMBERS}
-_PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "co_runner_kind"}
+_PAIR_KEYS = {"target", "co_runner", "slowdown", "low", "high", "target_kind", "co_runner_kind", "layout"}
 
 
 @dataclass(frozen=True)
@@ -59,23 +69,26 @@ def jobs(path: str) -> list[WaitingJob]:
     return found
 
 
-def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
+def slowdowns(path: str, wanted: str = "") -> dict[tuple[str, str], Ends]:
     """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if unknown.
 
     A slowdown is also found by ``target_kind`` and ``co_runner_kind`` if no other pair has the same kinds.
 
-    Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low`` and ``high`` may be missing. In JSON
-    the slowdown may be an object with ``value``, ``low`` and ``high``.
+    Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low``, ``high`` and ``layout`` may be
+    missing. In JSON the slowdown may be an object with ``value``, ``low`` and ``high``.
 
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
+    Raises `UsageError` if the file cannot be read, or has slowdowns that do not apply to the layout `wanted`.
+    Raises `DataError` if a column is missing, a number is
     invalid or not a slowdown, or a pair appears twice.
     """
     found: dict[tuple[str, str], Ends] = {}
     of_kinds: dict[tuple[str, str], list[Ends]] = {}
     cells: list[Cell] = []
+    layouts: set[str] = set()
     for i, row in enumerate(
         table_rows(path, "slowdowns", _PAIR_KEYS, {"target", "co_runner", "slowdown"}), 1
     ):
+        layouts.add(_layout(path, i, row))
         told = row["slowdown"]
         ends = dict(told) if isinstance(told, dict) else {**row, "value": told}
         value = number_of(path, i, "slowdown", ends.get("value"))
@@ -89,9 +102,20 @@ def slowdowns(path: str) -> dict[tuple[str, str], Ends]:
         if all(kinds):
             of_kinds.setdefault(kinds, []).append(found[pair])
     check_slowdowns(path, cells)
+    if len(layouts) > 1:
+        raise DataError(f"{path} has slowdowns of several layouts: give a file for each")
+    for layout in layouts:
+        check_layout(wanted, layout, path)
     # If a pair of kinds has several slowdowns, for example for two inputs, it is not known which applies:
     # drop them all.
     return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
+
+
+def _layout(path: str, i: int, row: Mapping[str, Any]) -> str:
+    layout = read_layout(str(row.get("layout") or ""))
+    if layout not in (*LAYOUTS, SPREAD):
+        raise DataError(f"{path}: row {i}: layout must be turns or cores, got {layout!r}")
+    return layout
 
 
 def _job(path: str, i: int, row: Mapping[str, Any]) -> WaitingJob:
@@ -165,24 +189,21 @@ def as_queue(
     waiting: Sequence[WaitingJob],
     measured: Mapping[tuple[str, str], Ends],
     predicted: PredictedPairs | None = None,
+    layout: str = "",
 ) -> Queue:
     """The queue as arrays.
+
+    With the layout `SPREAD`, a node of the queue stands for two. There a job that is packed on one of them
+    leaves room for another, so it counts for half of its time.
 
     If a pair has several slowdowns, the first in this order counts: measured for the two jobs, measured for
     their programs, measured for the programs and sizes in their profiles, predicted by the model.
     """
-    n = len(waiting)
-    slowdown = np.full((2, n, n), np.nan)
-    if predicted is not None:
-        rows = np.array([predicted.rows.get(job.profile, -1) for job in waiting], np.int64)
-        has = np.flatnonzero(rows >= 0)
-        for matrix, ends in zip(slowdown, (predicted.slowdowns.value, predicted.slowdowns.high), strict=True):
-            matrix[np.ix_(has, has)] = ends[np.ix_(rows[has], rows[has])]
-    names = ([job.kind for job in waiting], [job.program for job in waiting], [job.id for job in waiting])
-    for indexes in map(_indexes_by_name, names):
-        for (target, co_runner), (value, _, high) in measured.items():
-            cells = np.ix_(indexes.get(target, []), indexes.get(co_runner, []))
-            slowdown[0][cells], slowdown[1][cells] = value, high
+    slowdown = _known_slowdowns(waiting, measured, predicted)
+    runtime_s = np.array([job.runtime_s for job in waiting], float)
+    if layout == SPREAD:
+        itself = np.diagonal(slowdown, axis1=1, axis2=2)[:, :, None]
+        slowdown, runtime_s = np.maximum(2.0 * ends_of_spread(slowdown, itself), 1.0), runtime_s / 2.0
     columns = {name: np.array([getattr(job, name) for job in waiting], float) for name in NUMBERS}
     # Missing numbers of cores and bytes are replaced by numbers that fit every node.
     least = {"n_cores": 1.0, "memory_bytes": 0.0, "intensity": np.nan}
@@ -191,7 +212,30 @@ def as_queue(
         for name, column in columns.items()
         if not np.isnan(column).all()
     }
-    return Queue(np.array([job.runtime_s for job in waiting], float), *slowdown, **given)
+    return Queue(runtime_s, slowdown[0], slowdown[2], **given)
+
+
+def _known_slowdowns(
+    waiting: Sequence[WaitingJob],
+    measured: Mapping[tuple[str, str], Ends],
+    predicted: PredictedPairs | None,
+) -> Floats:
+    """Values, lower and upper ends of the slowdowns of all ordered pairs, shape (3, n, n); NaN: unknown."""
+    n = len(waiting)
+    slowdown = np.full((3, n, n), np.nan)
+    if predicted is not None:
+        rows = np.array([predicted.rows.get(job.profile, -1) for job in waiting], np.int64)
+        has = np.flatnonzero(rows >= 0)
+        found = predicted.slowdowns
+        for matrix, ends in zip(slowdown, (found.value, found.low, found.high), strict=True):
+            matrix[np.ix_(has, has)] = ends[np.ix_(rows[has], rows[has])]
+    names = ([job.kind for job in waiting], [job.program for job in waiting], [job.id for job in waiting])
+    for indexes in map(_indexes_by_name, names):
+        for (target, co_runner), found_ends in measured.items():
+            cells = np.ix_(indexes.get(target, []), indexes.get(co_runner, []))
+            for matrix, end in zip(slowdown, found_ends, strict=True):
+                matrix[cells] = end
+    return slowdown
 
 
 def _indexes_by_name(names: Iterable[str]) -> dict[str, list[int]]:
@@ -206,6 +250,7 @@ def plan(
     measured: Mapping[tuple[str, str], Ends],
     model: StoredModel | None,
     rules: Rules,
+    layout: str = "",
 ) -> tuple[list[WaitingJob], Plan]:
     """The jobs, completed from their profiles, and their plan by these rules."""
     known = features((job.profile for job in listed if job.profile), model)
@@ -214,6 +259,6 @@ def plan(
     def queue_of(chosen: slice) -> Queue:
         # Predict per part of the queue, because all pairs of many profiles would not fit into memory.
         part = jobs[chosen]
-        return as_queue(part, measured, predict_pairs(model, known, part) if model else None)
+        return as_queue(part, measured, predict_pairs(model, known, part) if model else None, layout)
 
     return jobs, plan_parts(len(jobs), queue_of, rules)

@@ -20,6 +20,7 @@ from mpicoloc.core.slowdown import CORES, TURNS, JobFeatures
 from mpicoloc.core.units import counted
 from mpicoloc.errors import printable
 from mpicoloc.pairing import model_file, policies
+from mpicoloc.pairing.cores_plan import Preference
 from mpicoloc.pairing.fitted import COVERAGE
 from mpicoloc.pairing.model_file import StoredModel
 from mpicoloc.pairing.policies import Plan
@@ -94,9 +95,11 @@ def _makespan_s(plan: Plan, slots: Sequence[policies.Slot]) -> float:
     return policies.makespan_s([group.duration_s for group in plan.groups], slots)
 
 
-def show_action(action: Action) -> None:
+def show_action(action: Action | Preference) -> None:
     """Print one decision of the pairing service immediately."""
-    if isinstance(action, Commit):
+    if isinstance(action, Preference):
+        print(f"{action.job} prefers {','.join(action.nodes) or 'no nodes'}")
+    elif isinstance(action, Commit):
         *leader, job = action.share.jobs
         beside = f" beside {leader[0]}" if leader else ""
         after = f" after {', '.join(map(str, action.after))}" if action.after else ""
@@ -188,7 +191,9 @@ def _scores(scores: Sequence[Mapping[str, Any]], choice: Mapping[str, Any], with
 Pair = tuple[JobFeatures, Sequence[JobFeatures], Estimate]
 
 
-def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair]) -> dict[str, Any]:
+def predictions_json(
+    kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pair], layout: str
+) -> dict[str, Any]:
     """Jobs and predictions as `mpicoloc pair` reads them, unless they are beside several co-runners."""
     return {
         "model": kind,
@@ -197,7 +202,7 @@ def predictions_json(kind: str, jobs: Sequence[JobFeatures], pairs: Sequence[Pai
             for job in jobs
         ],
         "slowdowns": [
-            as_row((target.id, target.kind), [(job.id, job.kind) for job in co_runners], found)
+            as_row((target.id, target.kind), [(job.id, job.kind) for job in co_runners], found, layout)
             for target, co_runners, found in pairs
         ],
     }
@@ -207,7 +212,7 @@ Named = tuple[str, str | None]
 """A job or program, and its kind (`JobFeatures.kind`), or None if unknown."""
 
 
-def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> dict[str, Any]:
+def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate, layout: str) -> dict[str, Any]:
     """One measured or predicted slowdown, beside one or several jobs or programs."""
     row: dict[str, Any] = {"target": target[0], "target_kind": target[1]}
     if len(co_runners) == 1:
@@ -215,7 +220,7 @@ def as_row(target: Named, co_runners: Sequence[Named], slowdown: Estimate) -> di
     else:
         row |= {"co_runners": [name for name, _ in co_runners]}
         row |= {"co_runner_kinds": [kind for _, kind in co_runners]}
-    return row | {"slowdown": plain_prediction(slowdown)}
+    return row | {"slowdown": plain_prediction(slowdown), "layout": layout or None}
 
 
 def show_predictions(pairs: Sequence[Pair]) -> None:
@@ -265,7 +270,7 @@ def show_experiments(
     print(json.dumps({"experiments": rows}, indent=2, allow_nan=False))
 
 
-def campaign_json(found: Sequence[Slowdown], kinds: Mapping[str, str]) -> dict[str, Any]:
+def campaign_json(found: Sequence[Slowdown], kinds: Mapping[str, str], layout: str) -> dict[str, Any]:
     """All slowdowns with their intervals, and with programs and sizes (`JobFeatures.kind`) if known."""
     return {
         "slowdowns": [
@@ -273,6 +278,7 @@ def campaign_json(found: Sequence[Slowdown], kinds: Mapping[str, str]) -> dict[s
                 (each.target, kinds.get(each.target)),
                 [(each.co_runner, kinds.get(each.co_runner))],
                 each.slowdown,
+                layout,
             )
             for each in found
         ]

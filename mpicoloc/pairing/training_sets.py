@@ -180,13 +180,7 @@ def from_campaign(folder: str) -> TrainingSet:
         for found in slowdowns([made.runs for made in done])
         if found.target in jobs and found.co_runner in jobs
     ]
-    return training_set(rows, _machine(_of_one_machine([*runs.values()], "")), _layout(done))
-
-
-def _layout(done: Sequence[campaign.Done]) -> str:
-    """Layout of the places: same or separate processors; empty if the places overlap only in part."""
-    first, second = map(set, done[0].how["places"])
-    return TURNS if first == second else "" if first & second else CORES
+    return training_set(rows, _machine(_of_one_machine([*runs.values()], "")), campaign.layout(done))
 
 
 def _of_one_machine(runs: Sequence[Run], wanted: str) -> list[Run]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -300,6 +300,17 @@ def _apart(index: Mapping[str, int], constraints: Constraints) -> Bools | None:
         found[index[name]] = found[:, index[name]] = True
     np.fill_diagonal(found, False)
     return found
+
+
+def of_spread(spread: Problem, packed: Problem) -> Problem:
+    """The problem with slowdowns relative to packed runs, in which a job's own processes share its nodes."""
+    beside, itself = spread.responses, packed.responses
+    table = beside.slowdown.copy()
+    jobs = zip(spread.kind.tolist(), spread.program.tolist(), spread.sizes.tolist(), strict=True)
+    for kind, program, size in set(jobs):
+        own = itself.push[program, program]
+        table[kind] /= np.interp(own, itself.levels, itself.slowdown[kind, :, size])
+    return replace(spread, responses=replace(beside, slowdown=table))
 
 
 PENALTY = 10.0
@@ -591,7 +602,7 @@ def best(replicas: Replicas) -> SlotPlacement:
 def cost_of(slowdown: Floats, objective: str) -> float:
     """The objective of a placement as a number to minimise."""
     if objective == "worst":
-        return float(slowdown.max(initial=1.0))
+        return float(slowdown.max(initial=0.0))
     return float(slowdown.sum() if objective == "sum" else -(1 / slowdown).sum())
 
 

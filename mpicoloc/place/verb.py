@@ -16,6 +16,7 @@ import argparse
 import functools
 import json
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
@@ -38,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="propagation matrices of the programs: .csv with program, level, nodes_1 ...",
     )
     add("--slowdowns", metavar="FILE", help="slowdowns of pairs of programs, in place of --curves")
+    arguments.add_layout(parser, "relative to packed runs on n_nodes nodes")
     add("--nodes", metavar="N", type=arguments.count, help="number of identical nodes")
     add("--hosts", metavar="LIST", help="names of the nodes, e.g. n[0-7],m1, in place of --nodes")
     add("--slots", metavar="S", type=arguments.count, default=2, help="jobs per node (default 2)")
@@ -61,6 +63,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="print the placement as JSON")
 
 
+_OTHER_END = {"value": "value", "low": "high", "high": "low"}
+
+
 def run(args: argparse.Namespace) -> int:
     """Print the placement, and write the files and figures that the arguments request."""
     formats = arguments.formats_of(args)
@@ -68,6 +73,8 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give either --curves FILE or --slowdowns FILE for the programs")
     if args.propagation is not None and args.curves is None:
         raise UsageError("--propagation needs --curves: pairs do not show the effect of uneven pressure")
+    if args.layout == "spread" and args.slots != 2:
+        raise UsageError(f"--layout spread puts two jobs on a node: leave out --slots {args.slots}")
     if args.files is not None and args.hosts is None:
         raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
     names = _host_names(args)
@@ -108,7 +115,7 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     import numpy as np
 
     from mpicoloc.bubble import curves_file
-    from mpicoloc.core.slowdown import measured_programs
+    from mpicoloc.core.slowdown import SPREAD, check_layout, measured_programs
     from mpicoloc.job import launcher
     from mpicoloc.pairing import model_file, queue_files
     from mpicoloc.place import anneal, place
@@ -116,20 +123,29 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     jobs = curves_file.jobs(args.jobs)
     if args.files is not None:
         launcher.check_names([job.id for job in jobs], "job")
+    is_spread = args.layout == SPREAD
+    if is_spread:
+        jobs = [replace(job, n_nodes=2 * job.n_nodes) for job in jobs]
     size, constraints = (n_nodes, args.slots), _constraints(args)
     settings = anneal.Annealing(args.restarts, args.sweeps)
     if args.curves is not None:
         model = model_file.of_curves(args.curves)
+        check_layout(args.layout, model_file.layout(model), args.curves)
         matrices = {} if args.propagation is None else curves_file.matrices(args.propagation)
         problem_of = functools.partial(anneal.of_bubbles, jobs, *size, model, matrices, constraints)
     else:
         table, features = measured_programs(
-            queue_files.slowdowns(args.slowdowns), (job.program for job in jobs)
+            queue_files.slowdowns(args.slowdowns, args.layout), (job.program for job in jobs)
         )
         problem_of = functools.partial(anneal.of_model, jobs, *size, table, features, constraints)
 
+    def problem_for(end: str) -> anneal.Problem:
+        if not is_spread:
+            return problem_of(end=end)
+        return anneal.of_spread(problem_of(end=end), problem_of(end=_OTHER_END[end]))
+
     began_s = time.perf_counter()
-    placed = place.place(problem_of, np.random.default_rng(args.seed), args.objective, settings)
+    placed = place.place(problem_for, np.random.default_rng(args.seed), args.objective, settings)
     return placed, time.perf_counter() - began_s
 
 

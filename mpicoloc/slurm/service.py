@@ -26,10 +26,11 @@ from mpicoloc import messages
 from mpicoloc.core import slowdown
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
 from mpicoloc.core.profile import Estimate, Floats
-from mpicoloc.core.slowdown import CORES, JobFeatures
+from mpicoloc.core.slowdown import TURNS, JobFeatures
 from mpicoloc.core.units import counted
 from mpicoloc.errors import EnvironmentFault, MpicolocError, UsageError
 from mpicoloc.pairing import blossom, model_file, policies, production, sharing_plan
+from mpicoloc.pairing.cores_plan import Preference
 from mpicoloc.pairing.policies import Queue, Room, Rules
 from mpicoloc.pairing.sharing_plan import Action, Partitions, own_limit_s
 from mpicoloc.slurm import client
@@ -61,12 +62,15 @@ class ServiceSettings:
         If None, `rules.prior_slowdown` is the expected slowdown of each pair.
     n_sharing : int
         Jobs per processor in the queue for sharing (2 for Slurm's OverSubscribe=FORCE:2).
+    layout : str
+        `TURNS`; or `CORES` if the queue gives out cores, which is then both queues of `partitions`.
     """
 
     partitions: sharing_plan.Partitions
     rules: policies.Rules
     model: slowdown.SlowdownModel | None
     n_sharing: int = 2
+    layout: str = TURNS
 
 
 def machine_advice(now: Snapshot, how: ServiceSettings) -> list[str]:
@@ -102,7 +106,7 @@ def decide_actions(now: Snapshot, known: ProfileHistory, how: ServiceSettings) -
         both = [job, *others]
         if not all(each.id in features for each in both):
             return least
-        value, high = _expected_slowdowns(both, features, how, measured)
+        value, high = expected_slowdowns(both, features, how, measured)
         # A pair with an unknown slowdown adds nothing here, because `least` covers it.
         lost = np.nan_to_num(np.fmax(value, high)[0, 1:] - 1.0)
         return max(1.0 + float(lost.sum()), least)
@@ -160,7 +164,7 @@ def _queue(
     now: Snapshot,
     measured: MeasuredPairs,
 ) -> Queue:
-    value, high = _expected_slowdowns(jobs, features, how, measured)
+    value, high = expected_slowdowns(jobs, features, how, measured)
     leads = np.array([job.id in leaders for job in jobs], bool)
     value, high = (np.where(leads[:, None] & leads, FORBIDDEN_SLOWDOWN, array) for array in (value, high))
     return Queue(
@@ -172,7 +176,7 @@ def _queue(
     )
 
 
-def _expected_slowdowns(
+def expected_slowdowns(
     jobs: Sequence[BatchJob],
     features: Mapping[int, JobFeatures],
     how: ServiceSettings,
@@ -563,17 +567,19 @@ def hold_lock(partitions: Partitions) -> Iterator[None]:
         yield
 
 
-Show = Callable[[Action], None]
+Show = Callable[[Action | Preference], None]
 
 
-def service_settings(partitions: Partitions, rules: Rules, model_path: str | None) -> ServiceSettings:
+def service_settings(
+    partitions: Partitions, rules: Rules, model_path: str | None, layout: str = TURNS
+) -> ServiceSettings:
     """Settings of a service with these rules and the model in a file.
 
     Raises `UsageError` if the service cannot apply these rules.
     """
     if model_path is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
-    if rules.policy == "blossom":
+    if rules.policy == "blossom" and layout == TURNS:
         blossom.library()  # report a missing library at start, not when two jobs wait
     if rules.policy == "di":
         raise UsageError(
@@ -581,15 +587,23 @@ def service_settings(partitions: Partitions, rules: Rules, model_path: str | Non
         )
     if rules.n_per_node != 2:
         raise UsageError(f"--watch makes pairs, but --per-node is {rules.n_per_node}: leave out --per-node")
-    return ServiceSettings(partitions, rules, None if model_path is None else model_file.read(model_path))
+    model = None if model_path is None else _model(model_path, layout)
+    return ServiceSettings(partitions, rules, model, layout=layout)
 
 
-def named_partitions(alone: str, shared: str) -> Partitions:
-    """The two queues.
+def _model(path: str, layout: str) -> model_file.StoredModel:
+    """The model in a file. Raises `UsageError` if it is of another layout."""
+    model = model_file.read(path)
+    slowdown.check_layout(layout, model_file.layout(model), path)
+    return model
 
-    Raises `UsageError` if both have the same name.
+
+def named_partitions(alone: str, shared: str, *, is_one: bool = False) -> Partitions:
+    """The two queues; `is_one`: both are the same.
+
+    Raises `UsageError` if both have the same name otherwise.
     """
-    if alone == shared:
+    if alone == shared and not is_one:
         raise UsageError(f"--alone and --shared are both {alone}: name two different partitions")
     return Partitions(alone, shared)
 
@@ -597,14 +611,16 @@ def named_partitions(alone: str, shared: str) -> Partitions:
 def watch(pairing: PairingService, interval_s: float, *, is_once: bool) -> None:
     """Run rounds until the process ends, or run one round. A lock ensures that only one service changes jobs.
 
-    Raises the `MpicolocError` that stopped a single round. Without `is_once` the error is reported, and the
-    next round tries again.
+    Raises the `MpicolocError` that stopped a single round. Without `is_once` an error is reported, and the
+    next round tries again, unless the error is a `UsageError`.
     """
     lock = contextlib.nullcontext() if pairing.is_dry else hold_lock(pairing.how.partitions)
     with lock:
         while True:
             try:
                 pairing.look()
+            except UsageError:
+                raise
             except MpicolocError as error:
                 if is_once:
                     raise
@@ -648,23 +664,29 @@ class PairingService:
         self.is_advised = False
         self.trouble = ""
         self.model_stamp = _stamp(model_path)
-        self._warn_of_layout()
 
     def look(self) -> None:
         """One round."""
         if not self.is_advised:
             now = client.snapshot()
-            found = configuration_advice(now, self.how.partitions, client.settings())
-            for line in found + machine_advice(now, self.how):
+            for line in self.advice(now, client.settings()) + machine_advice(now, self.how):
                 messages.trouble(line)
             self.is_advised = True
         self.renew_model()
-        for action in run_once(self.known, self.how, self.audit, is_dry=self.is_dry, state=self.state):
+        for action in self.round():
             self.show(action)
         for sort in self.known.notes.keys() - self.reported:
             messages.trouble(self.known.notes[sort])
         self.trouble = ""
         self.reported |= self.known.notes.keys()
+
+    def advice(self, now: Snapshot, settings: Mapping[str, str]) -> list[str]:
+        """Warnings about settings of Slurm."""
+        return configuration_advice(now, self.how.partitions, settings)
+
+    def round(self) -> Sequence[Action | Preference]:
+        """Decide and change jobs."""
+        return run_once(self.known, self.how, self.audit, is_dry=self.is_dry, state=self.state)
 
     def renew_model(self) -> None:
         """Read the model again if its file has changed. If that fails, warn and keep the old model."""
@@ -673,13 +695,12 @@ class PairingService:
             return
         self.model_stamp = stamp
         try:
-            model = model_file.read(self.model_path)
+            model = _model(self.model_path, self.how.layout)
         except MpicolocError as error:
             messages.trouble(f"{error}; the previous model stays in use")
             return
         self.how = dataclasses.replace(self.how, model=model)
         self.known.set_machine(model.machine)
-        self._warn_of_layout()
 
     def report_trouble(self, error: MpicolocError) -> None:
         """Report an error, but not twice in a row: Slurm may restart, and a file system may come back."""
@@ -687,13 +708,6 @@ class PairingService:
             messages.trouble(str(error))
             self.audit.add(time.time(), "trouble", error=str(error))
         self.trouble = str(error)
-
-    def _warn_of_layout(self) -> None:
-        if model_file.layout(self.how.model) == CORES:
-            messages.trouble(
-                f"{self.model_path} is of jobs on separate processors, but pairs here share theirs "
-                "and slow down more; measure a campaign whose two `places` are the same"
-            )
 
 
 def _stamp(path: str | None) -> tuple[int, ...]:

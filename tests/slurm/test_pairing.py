@@ -172,7 +172,9 @@ def test_users_do_not_put_jobs_beside_others_and_who_wants_to_be_alone_is(cluste
     before = rule.read_text()
     full("n1", "n2", "n3", "n4")
     try:
-        rewrite(rule, slurm_cluster.JOB_SUBMIT)
+        rewrite(
+            rule, slurm_cluster.texts(slurm_cluster.Plan("x", 1, 4, 1, is_guarded=True), ())["job_submit.lua"]
+        )
         told = as_user(cluster, "sbatch", "-p", "shared", "-n1", "--wrap", "true")
         assert "jobs come into partition shared by mpicoloc only" in told.stderr
         alone = int(as_user(cluster, "sbatch", "--parsable", "--exclusive", "--wrap", "true").stdout)

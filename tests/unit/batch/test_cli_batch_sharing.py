@@ -64,6 +64,15 @@ def test_the_keys_that_other_programs_rely_on_are_those_of_the_last_policy(capsy
     assert sum(users.values()) == pytest.approx(model["charged_su"]["fair"]["value"])
 
 
+def test_jobs_by_cores_need_slowdowns_of_that_layout(capsys):
+    rows = PAIRS.strip().split("\n")
+    (Path() / "turns.csv").write_text("\n".join([rows[0] + ",layout", *(f"{row},turns" for row in rows[1:])]))
+    for name in ("cores", "spread-model"):
+        code, line = refused(capsys, "--sharing", name, "--slowdowns", "turns.csv")
+        assert code == 2 and "turns.csv is of the layout turns" in line
+    assert answer(capsys, "--sharing", "blind", "--slowdowns", "turns.csv", "--seeds", "1")["policies"]
+
+
 def test_the_same_seed_is_the_same_answer(capsys):
     words = ("--sharing", "model", "--slowdowns", "pairs.csv", "--seeds", "2")
     told = [answer(capsys, *words, "--seed", seed) for seed in ("0", "0", "7")]

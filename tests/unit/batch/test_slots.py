@@ -1,5 +1,7 @@
 """Jobs that share nodes by cores or are spread: capacity, exact times, the model's choice of neighbours."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -180,8 +182,19 @@ def test_no_job_suffers_more_than_the_worst_neighbours_could_cause(jobs, data, n
     assert not simulation.beside and simulation.n_busy_nodes == 0
 
 
+def test_a_job_takes_as_many_cores_as_its_share_of_the_memory():
+    log = replace(log_of([0, 0, 0], [1.0] * 3, [1, 1, 1]), memory_bytes=np.array([30.0, 90.0, -1.0]))
+    log.n_processors[:] = 2, 1, 3
+    work = replace(workload(log, 4, 4), node_bytes=100.0)
+    assert slots.POLICIES["cores"].slots_of(work).tolist() == [3, 4, 3]
+    assert slots.POLICIES["cores"].slots_of(replace(work, node_bytes=np.inf)).tolist() == [2, 1, 3]
+    assert slots.POLICIES["spread"].slots_of(work).tolist() == [2, 2, 2]
+    with pytest.raises(DataError, match=r"2 of 3 jobs do not fit: give more .* or --memory-per-node"):
+        slots.POLICIES["cores"].slots_of(replace(work, node_bytes=50.0))
+
+
 def test_bad_input():
-    with pytest.raises(DataError, match="job 1 has 5 processors on 1 node of 4 cores; 1 of 2 jobs do not"):
+    with pytest.raises(DataError, match=r"job 1 needs 5 processors, or .* on 1 node of 4 cores; 1 of 2"):
         log = log_of([0, 0], [1.0, 1.0], [1, 1])
         log.n_processors[:] = 5, 4
         slots.POLICIES["cores"].slots_of(workload(log, N_CORES, N_NODES))

@@ -30,6 +30,24 @@ def test_a_job_has_what_slurm_says():
         assert log.name(column, int(getattr(log, column)[0])) == name
 
 
+@pytest.mark.parametrize(
+    ("resources", "n_bytes"),
+    [
+        ("cpu=128,mem=256G,node=2", 2 * 2**30),
+        ("billing=128,mem=1T", 2**33),
+        ("mem=128", 2**20),
+        ("cpu=1", -1),
+        ("", -1),
+    ],
+)
+def test_memory_is_told_for_each_processor(resources, n_bytes):
+    log, _ = read(
+        f"{resources}|{GOOD}", f"mem=1M|{GOOD.replace('7|', '8|', 1)}", header=f"AllocTRES|{HEADER}"
+    )
+    assert log.memory_bytes[0] == n_bytes
+    assert read(GOOD)[0].memory_bytes is None
+
+
 def test_headers_that_mean_the_same():
     for old, new in (("Job", "JOB"), ("JobName", "JobName%30"), ("IDRaw", "ID"), ("IDRaw", "IDRaw%20")):
         assert read(GOOD, header=HEADER.replace(old, new))[0].limit_s[0] == 26 * 3600

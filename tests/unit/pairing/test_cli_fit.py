@@ -116,7 +116,7 @@ def test_measured_and_predicted_slowdowns_have_the_documented_shape(folder, fitt
     assert cli.main(["predict", "--model", "m", "alone-0.h5", "alone-1.h5", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     measured = report.campaign_json(
-        [Slowdown("a", "b", Estimate(1.2, 1.0, 1.5, 4, "1", "co-run"))], {"a": "x x4"}
+        [Slowdown("a", "b", Estimate(1.2, 1.0, 1.5, 4, "1", "co-run"))], {"a": "x x4"}, "cores"
     )
     assert told.keys() == wanted.keys()
     assert told["jobs"][0].keys() == wanted["jobs"][0].keys()
@@ -208,7 +208,7 @@ def test_what_is_given_twice_counts_once(folder, fitted, capsys, monkeypatch, tm
     assert json.loads(told.out)["training"]["sources"] == {"production": n_rows}
 
 
-def test_the_pairing_service_tells_of_a_model_of_jobs_on_processors_of_their_own(
+def test_the_pairing_service_refuses_a_model_of_jobs_on_processors_of_their_own(
     folder, fitted, capsys, monkeypatch, tmp_path
 ):
     monkeypatch.chdir(tmp_path)
@@ -221,9 +221,10 @@ def test_the_pairing_service_tells_of_a_model_of_jobs_on_processors_of_their_own
     code, text = complaint(capsys, "predict", "--model", "m", "--layout", "turns", str(folder / "alone-0.h5"))
     assert code == 2 and "m is of the layout cores, so its slowdowns do not apply to turns" in text
     monkeypatch.setenv("PATH", "")  # without Slurm the service ends at once
-    for model, n in (("m", 1), (str(folder / "m"), 0)):
-        assert cli.main(["pair", "--watch", "--once", "--profiles", ".", "--model", model]) == 4
-        assert capsys.readouterr().err.count("m is of jobs on separate processors") == n
+    for model, code in (("m", 2), (str(folder / "m"), 4)):
+        found, text = complaint(capsys, "pair", "--watch", "--once", "--profiles", ".", "--model", model)
+        assert found == code
+        assert ("m is of the layout cores, so its slowdowns do not apply to turns" in text) == (code == 2)
 
 
 def test_a_profile_of_another_machine_is_refused(folder, fitted, capsys, monkeypatch):

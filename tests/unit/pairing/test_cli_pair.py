@@ -112,6 +112,52 @@ def test_caution_prior_and_room_change_the_plan(folder, capsys):
     assert planned(capsys, "--policy", "fifo")["lower_bound_s"] is None
 
 
+def test_spread_jobs_share_two_nodes_if_that_takes_less_of_them_than_packing(folder, capsys):
+    (folder / "jobs.csv").write_text("id,program,runtime_s\n1,lammps,600\n2,heat2d,200\n3,heat2d,500\n")
+    found = planned(capsys, "--layout", "spread")
+    assert [group["jobs"] for group in found["groups"]] == [["1", "2"], ["3"]]
+    # lammps: 1.15 beside heat2d, 2.3 beside itself; 3 fills half of two nodes for 500 s.
+    assert [group["duration_s"] for group in found["groups"]] == pytest.approx([600 * 1.15 / 2.3, 250])
+    assert found["serial_s"] == 650
+
+
+def test_two_nodes_have_the_cores_of_two(folder, capsys):
+    (folder / "jobs.csv").write_text("id,program,runtime_s,n_cores\n1,lammps,600,8\n2,heat2d,200,8\n")
+    words = ("--layout", "spread", "--node-cores")
+    assert [len(group["jobs"]) for group in planned(capsys, *words, "8")["groups"]] == [2]
+    assert [len(group["jobs"]) for group in planned(capsys, *words, "8", "--node-memory", "1")["groups"]] == [
+        2
+    ]
+    assert main.main(["pair", "jobs.csv", "--layout", "spread", "--prior-slowdown", "1.3"]) == 2
+    assert "needs the slowdowns of all pairs: leave out --prior-slowdown" in capsys.readouterr().err
+
+
+def test_a_job_that_gains_more_than_half_by_being_spread_is_no_error(folder, capsys):
+    (folder / "jobs.csv").write_text("id,program,runtime_s\n1,lammps,600\n2,heat2d,200\n")
+    (folder / "slowdowns.csv").write_text(
+        SLOWDOWNS.replace("lammps,lammps,2.3,2.1,2.5", "lammps,lammps,6,5,7")
+    )
+    assert planned(capsys, "--layout", "spread")["groups"][0]["duration_s"] == pytest.approx(300)
+
+
+@pytest.mark.parametrize(
+    ("measured", "wanted", "words"),
+    [
+        ("turns", "cores", "slowdowns.csv is of the layout turns, so its slowdowns do not apply to cores"),
+        ("cores", "turns", "give slowdowns of the layout turns, or --layout cores"),
+        ("spread", "spread", "relative to packed runs: give those of the layout cores"),
+        ("", "near", "--layout must be turns, cores or spread, got 'near'"),
+    ],
+)
+def test_slowdowns_of_another_layout_are_refused(folder, capsys, measured, wanted, words):
+    rows = SLOWDOWNS.strip().split("\n")
+    rows = [rows[0] + ",layout", *(f"{row},{measured}" for row in rows[1:])]
+    (folder / "slowdowns.csv").write_text("\n".join(rows))
+    words_given = ["pair", "jobs.csv", "--slowdowns", "slowdowns.csv", "--layout", wanted]
+    assert main.main(words_given) == 2
+    assert words in capsys.readouterr().err
+
+
 def test_a_slowdown_of_jobs_counts_before_that_of_their_programs(folder, capsys):
     with open("slowdowns.csv", "a") as file:
         file.write("101,102,4.0,,\n")

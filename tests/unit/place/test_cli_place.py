@@ -306,3 +306,21 @@ def test_noise_below_1_and_a_large_slowdown_with_its_interval_are_slowdowns(fold
     curve = "program,score,level_4,level_8,level_8_low,level_8_high\nlu,4,0.8,25,24,26\n"
     (folder / "curves.csv").write_text(curve)
     assert main.main(["predict", "--curves", "curves.csv", "lu"]) == 0, capsys.readouterr().err
+
+
+def test_spread_jobs_take_twice_the_nodes(folder, capsys):
+    (folder / "jobs.csv").write_text("id,program,n_nodes\na,lu,2\nb,ep,2\n")
+    for source in ("curves", "pairs"):
+        words = ("jobs.csv", f"--{'slowdowns' if source == 'pairs' else source}", f"{source}.csv")
+        found = placed(capsys, *words, "--nodes", "4", "--layout", "spread", "--objective", "worst")
+        assert found["placement"] == {"a": [0, 1, 2, 3], "b": [0, 1, 2, 3]}
+        lu = found["slowdowns"]["a"]
+        if source == "curves":
+            main.main(["predict", "--curves", "curves.csv", "--layout", "spread", "lu", "ep", "--json"])
+            wanted = json.loads(capsys.readouterr().out)["slowdowns"][0]
+            assert wanted["layout"] == "spread"
+            assert lu["value"] == pytest.approx(wanted["slowdown"]["value"]) and lu["value"] < 1
+        else:
+            assert [lu[end] for end in ("value", "low", "high")] == pytest.approx([1, 1.05 / 1.4, 1.4 / 1.05])
+    code, told = refused(capsys, "place", *FULL[:5], "--slots", "3", "--layout", "spread")
+    assert code == 2 and "--layout spread puts two jobs on a node" in told

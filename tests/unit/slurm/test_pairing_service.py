@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 import sample
@@ -14,7 +13,6 @@ from mpicoloc.core.batch_system import PENDING, RUNNING, BatchJob, BatchNode, Ba
 from mpicoloc.core.profile import Estimate
 from mpicoloc.core.slowdown import JobFeatures, MeasuredTable
 from mpicoloc.errors import UsageError
-from mpicoloc.lab import slurm_cluster
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Assignment, Commit, Partitions, Release
 from mpicoloc.profile import hdf5
@@ -284,8 +282,3 @@ def test_nodes_that_take_no_jobs_have_no_room():
     now = Snapshot(1e9, (), (NODES[0], BatchNode("tiny", 1, 1.0, True, ("debug",))))
     how = service.ServiceSettings(BOTH, Rules("greedy"), None)
     assert service._smallest_room(now, how).n_cores == 8
-
-
-def test_the_rule_for_slurm_that_the_docs_give_is_the_one_that_is_tested():
-    page = Path(__file__).parents[3] / "docs/howto/decide/slurm-pairing.md"
-    assert f"```lua\n{slurm_cluster.JOB_SUBMIT}```" in page.read_text()

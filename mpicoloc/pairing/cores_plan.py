@@ -1,0 +1,184 @@
+"""Decides which nodes suit jobs that share nodes by cores: for the simulated batch system, and for Slurm.
+
+A neighbour with a part k of a node's cores causes 2 k of the excess slowdown that it causes with half of the
+node, and the excesses of several neighbours add up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpicoloc.core.batch_system import PENDING, BatchJob, BatchNode, Snapshot
+from mpicoloc.core.profile import Floats, Ints
+from mpicoloc.pairing import sharing_plan
+
+EMPTY_NODE_FRAC = 0.1
+"""Cost of an empty node, as a fraction of the job's work: nodes that cost less fill first."""
+MAX_AHEAD = 1000
+"""Number of waiting jobs that are considered, the first ones of the queue."""
+MAX_PREFERRED = 64
+"""Number of nodes that a job prefers, or twice its own: Slurm looks at them one by one."""
+SAME_LOSS_FRAC = 0.02
+"""Nodes whose losses differ by less, as a fraction of the job's work, suit a job alike."""
+
+
+class Pressure:
+    """The excess slowdown that a program suffers on each node from the jobs there.
+
+    Attributes
+    ----------
+    excess : ndarray, shape (n_programs, n_programs)
+        At [i, j] the excess slowdown of program i by each slot of program j.
+    suffered : ndarray, shape (n_nodes, n_programs)
+    """
+
+    def __init__(self, slowdowns: Floats, n_nodes: int, n_slots: int) -> None:
+        self.n_slots = n_slots
+        self.excess = (slowdowns - 1.0) * (2.0 / n_slots)
+        self.suffered = np.zeros((n_nodes, len(slowdowns)))
+
+    def change(self, program: int, nodes: Ints, counts: Ints | Floats, empty: Ints) -> None:
+        """Account for slots that jobs of a program take (counts above 0) or leave, and nodes now empty."""
+        self.suffered[nodes] += counts[:, None] * self.excess[:, program]
+        self.suffered[empty] = 0.0  # so that rounding errors do not accumulate
+
+
+class Losses:
+    """Losses of a job and its neighbours on each node, by the expected slowdowns.
+
+    Notes
+    -----
+    The loss is in slots: a job of m slots whose slowdown grows by e loses m e. As its slowest node sets its
+    speed, a neighbour on one of the n nodes that it does not fill is taken to cost m e / n.
+    """
+
+    def __init__(self, believed: Pressure) -> None:
+        self.believed, self.n_slots = believed, believed.n_slots
+        self.caused = np.zeros_like(believed.suffered)
+
+    def change(self, program: int, nodes: Ints, counts: Ints | Floats, empty: Ints) -> None:
+        """Account for slots that a job takes (counts above 0) or leaves, and nodes that are empty now."""
+        n_open = int(np.count_nonzero(np.abs(counts) < self.n_slots))
+        self.caused[nodes] += counts.sum() / max(n_open, 1) * self.believed.excess[program]
+        self.caused[empty] = 0.0
+
+    def by_slot(self, program: int, n_slots: float) -> Floats:
+        """Loss on each node by each slot that a job of this program and size gets there."""
+        return self.caused[:, program] + self.believed.suffered[:, program] * n_slots / self.n_slots
+
+
+@dataclass(frozen=True)
+class Preference:
+    """The nodes that a waiting job should prefer; empty: it has no preference."""
+
+    job: int
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Programs:
+    """Program of each job by its number, the programs' slowdowns beside half a node of each, and the expected
+    ends of running jobs, s since 1970.
+    """
+
+    of_job: Mapping[int, int]
+    slowdowns: Floats
+    ends_s: Mapping[int, float]
+
+
+def preferences(now: Snapshot, partition: str, programs: Programs) -> list[Preference]:
+    """The nodes that each waiting job should prefer, for jobs of less than a node whose program is known.
+
+    A node is judged by the neighbours that remain if its other jobs leave in order of their expected ends,
+    until the job fits. Preferred are the nodes on which the job and its neighbours lose least, up to
+    `SAME_LOSS_FRAC`.
+    """
+    nodes = sorted(
+        (node for node in now.nodes if node.is_up and partition in node.partitions),
+        key=lambda node: node.name,
+    )
+    waiting = [job for job in now.jobs if _may_prefer(job, partition) and job.id in programs.of_job]
+    found: dict[tuple[int, int, int], tuple[str, ...]] = {}
+    present, chosen = residents(now, nodes, programs), []
+    for job in sorted(waiting, key=sharing_plan.order)[:MAX_AHEAD]:
+        size = programs.of_job[job.id], cores_on_node(job), job.n_nodes
+        if size not in found:
+            found[size] = _preferred(nodes, present, *size, programs)
+        chosen.append(Preference(job.id, found[size]))
+    return chosen
+
+
+def _may_prefer(job: BatchJob, partition: str) -> bool:
+    is_waiting = job.state == PENDING and job.partition == partition and job.priority > 0
+    return is_waiting and not job.is_bound
+
+
+def cores_on_node(job: BatchJob) -> int:
+    """Cores that a job has, or requests, on each of its nodes."""
+    return -(-max(job.n_tasks, job.n_cpus) // max(job.n_nodes, 1))
+
+
+Residents = list[list[BatchJob]]
+"""Jobs on each node, the one that is expected to end last first."""
+
+
+def residents(now: Snapshot, nodes: Sequence[BatchNode], programs: Programs) -> Residents:
+    """Jobs on each node."""
+    index = {node.name: i for i, node in enumerate(nodes)}
+    found: Residents = [[] for _ in nodes]
+    running = [job for job in now.jobs if job.is_on_nodes]
+    for job in sorted(running, key=lambda job: -programs.ends_s.get(job.id, job.start_s + job.limit_s)):
+        for name in job.nodes:
+            if name in index:
+                found[index[name]].append(job)
+    return found
+
+
+def _preferred(
+    nodes: Sequence[BatchNode],
+    present: Residents,
+    program: int,
+    n_cores: int,
+    n_nodes: int,
+    programs: Programs,
+) -> tuple[str, ...]:
+    """Names of the nodes on which a job of this program and size should run; empty: no preference."""
+    fits = [i for i, node in enumerate(nodes) if n_cores < node.n_cpus]
+    if len(fits) <= n_nodes:
+        return ()
+    losses = Losses(Pressure(programs.slowdowns, len(nodes), 1))
+    places: dict[int, list[int]] = {}
+    for i in fits:
+        for job in _remaining(present[i], nodes[i].n_cpus - n_cores):
+            places.setdefault(job.id, []).append(i)
+    cores = {job.id: cores_on_node(job) for jobs in present for job in jobs}
+    for number, at in places.items():
+        if number in programs.of_job:
+            parts = np.array([cores[number] / nodes[i].n_cpus for i in at])
+            neighbour = programs.of_job[number], np.array(at), parts, np.empty(0, np.int64)
+            losses.believed.change(*neighbour)
+            losses.change(*neighbour)
+    part = np.array([n_cores / node.n_cpus for node in nodes])
+    loss = losses.by_slot(program, float(part.mean()) * n_nodes) / n_nodes
+    is_used = np.zeros(len(nodes), bool)
+    is_used[sorted({i for at in places.values() for i in at})] = True
+    loss = np.where(is_used, loss, EMPTY_NODE_FRAC)[fits]
+    # A job of several nodes needs as many that suit it alike.
+    enough = float(np.sort(loss)[n_nodes - 1]) + SAME_LOSS_FRAC
+    best = [(one, nodes[i].name) for i, one in zip(fits, loss.tolist(), strict=True) if one <= enough]
+    most = max(MAX_PREFERRED, 2 * n_nodes)
+    return () if len(best) == len(fits) else tuple(sorted(name for _, name in sorted(best)[:most]))
+
+
+def _remaining(jobs: Sequence[BatchJob], n_cores: int) -> list[BatchJob]:
+    """The jobs that stay, from the one that ends last on, on so many cores."""
+    stay, used = [], 0
+    for job in jobs:
+        used += cores_on_node(job)
+        if used > n_cores:
+            break
+        stay.append(job)
+    return stay

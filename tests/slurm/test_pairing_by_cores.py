@@ -1,0 +1,96 @@
+"""The service on a partition that gives out cores: jobs land beside those that they get on with."""
+
+import dataclasses
+import time
+
+import jobs
+import numpy as np
+import pytest
+import sample
+
+from mpicoloc.errors import UsageError
+from mpicoloc.pairing.cores_plan import Preference
+from mpicoloc.pairing.policies import Rules
+from mpicoloc.pairing.sharing_plan import Partitions
+from mpicoloc.profile import hdf5
+from mpicoloc.slurm import client, cores_service, service
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+SLOWDOWN = {("a", "a"): 1.8}
+"""Of jobs of these names; others do not slow each other down."""
+
+
+@pytest.fixture
+def look(tmp_path, monkeypatch):
+    """One round of a service that knows jobs a and b of two ranks, and expects these slowdowns."""
+    for name in "ab":
+        job = sample.job(id=name, user="root", batch_name=name)
+        hdf5.write(dataclasses.replace(sample.profile(), job=job), tmp_path / f"{name}.h5")
+    known = service.ProfileHistory(str(tmp_path))
+
+    def expected(found, features, how, measured):
+        names = [job.name for job in found]
+        value = np.array([[SLOWDOWN.get((one, other), 1.0) for other in names] for one in names])
+        return value, value
+
+    monkeypatch.setattr(service, "expected_slowdowns", expected)
+    audit = service.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
+    how = service.ServiceSettings(
+        Partitions("cores", "cores"), Rules(prior_slowdown=1.0), None, layout="cores"
+    )
+    state = service.LoopState()
+    return lambda: cores_service.run_once(known, how, audit, is_dry=False, state=state)
+
+
+def submit(cluster, name, *words, partition="cores"):
+    return cluster.submit("sleep 300", "-p", partition, "-N1", "-n2", "-t", "10", "-J", name, *words)
+
+
+def running(queue, *numbers):
+    jobs.wait_until(lambda: all(queue()[each].state == "RUNNING" for each in numbers), "jobs to run")
+
+
+def test_a_job_starts_beside_one_that_it_gets_on_with(cluster, queue, look):
+    """All nodes are full; on n1 an a and on n2 a b began last, so they are expected to stay."""
+    full = [submit(cluster, "a", "-w", node, "-n4") for node in ("n3", "n4")]
+    leaving = [submit(cluster, "b", "-w", node) for node in ("n1", "n2")]
+    running(queue, *full, *leaving)
+    time.sleep(1.5)  # Slurm has whole seconds
+    running(queue, submit(cluster, "a", "-w", "n1"), submit(cluster, "b", "-w", "n2"))
+    assert look() == []
+    bound, waiting = submit(cluster, "a", "-w", "n1"), submit(cluster, "a")
+    jobs.wait_until(lambda: queue()[waiting].reason in ("Resources", "Priority"), "it to wait")
+    assert look() == [Preference(waiting, ("n2",))]
+    assert (queue()[waiting].prefer, queue()[waiting].admin_comment) == ("n2", cores_service.MARK)
+    assert look() == [], "nothing has changed"
+    assert queue()[bound].prefer == ""
+    cluster.run("scancel", bound, *leaving)
+    running(queue, waiting)
+    assert queue()[waiting].nodes == ("n2",)
+
+
+def test_a_preference_delays_nobody_and_is_taken_back(cluster, queue, look, tmp_path):
+    full = [submit(cluster, "b", "-w", node, "-n4") for node in ("n1", "n3", "n4")]
+    other = submit(cluster, "b", "-w", "n2", "-n4")
+    running(queue, *full, other)
+    waiting, theirs = submit(cluster, "a"), submit(cluster, "a", "--prefer", "n4")
+    cluster.run("scontrol", "update", f"JobId={waiting}", "Prefer=n1", f"AdminComment={cores_service.MARK}")
+    audit = service.AuditLog(None, lambda text: None)
+    assert [one.job for one in cores_service.release("cores", audit)] == [waiting]
+    assert (queue()[waiting].prefer, queue()[theirs].prefer) == ("", "n4")
+    cluster.run("scontrol", "update", f"JobId={waiting}", "Prefer=n1", f"AdminComment={cores_service.MARK}")
+    cluster.run("scancel", other)
+    running(queue, waiting)
+    assert queue()[waiting].nodes == ("n2",)
+
+
+def test_partitions_that_do_not_give_out_cores_are_refused(queue):
+    now, settings = client.snapshot(), client.settings()
+    assert cores_service.advice(now, "cores", settings) == []
+    for name in ("whole", "shared"):
+        with pytest.raises(
+            UsageError, match=f"partition {name} has OverSubscribe=.*leave out --layout cores"
+        ):
+            cores_service.advice(now, name, settings)
+    with pytest.raises(UsageError, match="Slurm has no partition none"):
+        cores_service.advice(now, "none", settings)
