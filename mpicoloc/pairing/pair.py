@@ -9,7 +9,7 @@ in Slurm.
   mpicoloc pair jobs.csv --curves curves.csv
   mpicoloc pair jobs.csv --model slowdowns.model --nodes 4 --cautious
   mpicoloc pair --watch --profiles /var/spool/mpicoloc --model slowdowns.model
-  mpicoloc pair --watch --layout cores --shared cores --profiles /var/spool/mpicoloc --model cores.model
+  mpicoloc pair --watch --layout cores --shared cores --profiles spool --model m
   mpicoloc pair --release
 
 Columns of JOBS: id, runtime_s or profile, and optionally program, n_cores, memory_bytes and intensity (for
