@@ -14,8 +14,8 @@ which the co-runner was stopped is known, and taken out of its result. Of a pair
 Layout ``apart``: a rank each on a processor of its own; ``shared``: two ranks each, in turns on the same two;
 ``threads``: a rank of two threads each, likewise. About 1.5 min for a pair and meter: in 90 s there are 60
 beside the running co-runner. Pairs that stand in ``--out`` are not measured again. ``--publish`` writes
-results/accuracy-toggled.json of all that stand there; ``--again`` makes the estimates anew, of the layout's
-runs whose profiles lie in ``--work``. The tables have what Figures 10 to 12 of Breslow et
+results/accuracy-toggled.json of all that stand there; ``--again`` makes the estimates anew, of the runs
+whose profiles lie in ``--work``. The tables have what Figures 10 to 12 of Breslow et
 al. 2013 have: errors, slowdowns and prices. Debian packages:
 
     {packages}
@@ -91,19 +91,10 @@ class Pairs:
             self.prepared[name] = toggled_programs.prepare(name, self.launchers[0], self.work)
         return self.prepared[name]
 
-    def folder(self, target, co_runner, meter):
-        return self.work / f"{self.label}-{target}+{co_runner}-{meter}"
-
-    def again(self, line):
-        """The line with estimates as they are made now; unchanged if its run has left nothing."""
-        layout, *run = toggled_tables.key(line)
-        seen = stored(self.folder(*run)) if layout == self.label else None
-        return line if seen is None else line | {"estimates": seen.estimates(), "filtered": seen.filtered()}
-
     def measure(self, pair, meter):
         """Truth and estimates of one run: one line of the file."""
         both = list(zip(map(self.prepare, pair), self.launchers, strict=True))
-        folder = self.folder(*pair, meter)
+        folder = folder_of(self.work, (self.label, *pair, meter))
         is_shared = self.args.layout == "shared"
         toggled = ToggledRun(*both, folder, self.library, self.env, meter, is_shared)
         seen, found = toggled.measure(self.args.seconds, self.rng)
@@ -117,6 +108,27 @@ class Pairs:
                 **programs.setup(), "seconds": self.args.seconds}  # fmt: skip
         progress(toggled_tables.told(line))
         return line
+
+
+def folder_of(work, run):
+    """The folder of a run, by its layout, target, co-runner and meter."""
+    layout, target, co_runner, meter = run
+    return work / f"{layout}-{target}+{co_runner}-{meter}"
+
+
+def again(line, work):
+    """The line with estimates as they are made now; unchanged if its run has left nothing."""
+    seen = stored(folder_of(work, toggled_tables.key(line)))
+    return line if seen is None else line | {"estimates": seen.estimates(), "filtered": seen.filtered()}
+
+
+def read(args):
+    """The lines of `--out`; with ``--again`` they are made anew, also in the file."""
+    lines = toggled_tables.read(args.out)
+    if args.again:
+        lines = [again(line, args.work) for line in lines]
+        args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return lines
 
 
 def pairs_of(args):
@@ -185,11 +197,7 @@ def main(argv=None):
     args = arguments(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # endless jobs must not stay behind
     missing = measure_all(args) if pairs_of(args) else {}
-    lines = toggled_tables.read(args.out)
-    if args.again:
-        pairs = Pairs(args)
-        lines = [pairs.again(line) for line in lines]
-        args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    lines = read(args)
     print(toggled_tables.printed(lines))
     if args.publish:
         toggled_tables.publish(lines)

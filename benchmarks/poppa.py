@@ -28,12 +28,10 @@ OF_LENGTHS = [(target, co_runner) for target in ("lmp", "hpcc_FFT", "heat2d", "r
               for co_runner in ("lmp", "hpcc_FFT")]  # fmt: skip
 PICTURES = tables.HERE.parent / "docs" / "pictures"
 TEXT = """\
-All ordered pairs of programs, two ranks each in turns on two processors, for {seconds:.0f} s; truth and
-*result* as above. Co-runners have a lower weight (`nice` 5 for `hpcc_*`, `lmp_eam` and `write64`, else 10).
-Rows are targets, columns co-runners. `hpcc_FFT` and `hpcc_STREAM` repeat a part of HPCC; `random24` and
-`write64` look up or write so many megabytes. The picture has slowdowns and errors (Breslow et al. 2013,
-Figures 11 and 10), and prices over that of the run alone by time, by mpicoloc and by the true slowdown
-(Figure 12)."""
+Pairs of programs, two ranks each in turns on two processors, for {seconds:.0f} s; truth and *result* as
+above. Co-runners have a lower weight (`nice` 5 for `hpcc_*`, `lmp_eam`, `write64`, else 10). Rows are
+targets, columns co-runners. The picture has slowdowns, errors, and prices over that of the run alone (Breslow
+et al. 2013, Figures 11, 10 and 12)."""
 
 
 def runs():
@@ -56,10 +54,16 @@ def of_all_pairs(lines):
     return [line for line in lines if not line["layout"].endswith("ms")]
 
 
+def measured(lines):
+    """The programs that were measured as targets."""
+    return [name for name in PROGRAMS if name in {line["target"] for line in lines}]
+
+
 def matrix(lines, number):
     """A row of numbers for each target, with the mean behind it; None: not measured."""
     by_pair = {(line["target"], line["co_runner"]): number(line) for line in lines}
-    found = [[by_pair.get((target, co_runner)) for co_runner in PROGRAMS] for target in PROGRAMS]
+    names = measured(lines)
+    found = [[by_pair.get((target, co_runner)) for co_runner in names] for target in names]
     return [[*row, _mean([abs(one) for one in row if one is not None])] for row in found]
 
 
@@ -94,23 +98,32 @@ def length_rows(lines):
         own = [line for line in own if None not in (error(line), filtered_error(line))]
         errors = [[abs(of(line)) for line in own] for of in (error, filtered_error)]
         costs = [100 * line["overhead_frac"] for line in own if line["overhead_frac"] is not None]
-        yield [
-            "adapted" if length_ms is None else f"{length_ms:g}",
-            len(own),
-            *map(_mean, [*errors, costs]),
-        ]
+        length = "adapted" if length_ms is None else f"{length_ms:g}"
+        if own:
+            yield [length, len(own), *map(_mean, [*errors, costs])]
 
 
-def all_tables(lines):
+def matrices(lines):
+    """Slowdowns and errors by pair."""
     whole = of_all_pairs(lines)
-    summary = {"columns": toggled_tables.SUMMARY, "formats": toggled_tables.SUMMARY_FORMATS,
-               "rows": toggled_tables.summary([{**line, "layout": "shared"} for line in whole])}  # fmt: skip
-    by_pair = ["target", *PROGRAMS, "mean"]
-    slowdowns = {"caption": "True slowdown", "columns": by_pair, "formats": [None, *["{:.2f}"] * 9],
-                 "rows": _named(matrix(whole, lambda line: line["truth"]["value"]))}  # fmt: skip
+    names = measured(whole)
+    by_pair = ["target", *names, "mean"]
+    slowdowns = {"caption": "True slowdown", "columns": by_pair,
+                 "formats": [None, *["{:.2f}"] * (len(names) + 1)],
+                 "rows": _named(names, matrix(whole, lambda line: line["truth"]["value"]))}  # fmt: skip
     errors = {"caption": "Error of the result, %", "columns": by_pair,
-              "formats": [None, *["{:+.1f}"] * 8, "{:.1f}"],
-              "rows": _named(matrix(whole, error))}  # fmt: skip
+              "formats": [None, *["{:+.1f}"] * len(names), "{:.1f}"],
+              "rows": _named(names, matrix(whole, error))}  # fmt: skip
+    return [slowdowns, errors]
+
+
+def sums(lines):
+    """Errors, prices, and errors by the length of shutters."""
+    whole = of_all_pairs(lines)
+    of_pairs = toggled_tables.summary([{**line, "layout": "shared"} for line in whole])
+    shown = {"rows": toggled_tables.of_results(of_pairs), "columns": toggled_tables.SUMMARY_SHOWN}
+    summary = {"caption": "", "columns": toggled_tables.SUMMARY, "formats": toggled_tables.SUMMARY_FORMATS,
+               "rows": of_pairs, "shown": shown}  # fmt: skip
     prices = {"caption": "Prices over that of the run alone",
               "columns": ["price by", "least", "mean", "largest", "jobs above 1"],
               "formats": [None, *["{:.3f}"] * 3, "{:.0f} %"], "rows": list(price_rows(whole))}  # fmt: skip
@@ -118,42 +131,43 @@ def all_tables(lines):
                "columns": ["ms", "pairs", "mean absolute error", "filtered", "overhead"],
                "formats": [None, "{}", "{:.1f} %", "{:.1f} %", "{:.2f} %"],
                "rows": list(length_rows(lines))}  # fmt: skip
-    return [summary, slowdowns, errors, prices, lengths]
+    return [summary, prices, *([lengths] if len(lengths["rows"]) > 1 else [])]
 
 
-def _named(rows):
-    return [[name, *row] for name, row in zip(PROGRAMS, rows, strict=True)]
+def _named(names, rows):
+    return [[name, *row] for name, row in zip(names, rows, strict=True)]
 
 
 def draw(lines):
     """Two matrices and the distribution of prices."""
     whole = of_all_pairs(lines)
+    names = measured(whole)
     picture = Figure(figsize=(14, 4.6), layout="constrained")
     slowdowns, errors, prices = picture.subplots(1, 3)
     lost = matrix(whole, lambda line: 100 * (line["truth"]["value"] - 1))
-    _heat(slowdowns, lost, "slowdown, % (Figure 11)", "OrRd", (0, 50))
-    _heat(errors, matrix(whole, error), "error of the result, % (Figure 10)", "coolwarm", (-15, 15))
+    _heat(slowdowns, names, lost, "slowdown, % (Figure 11)", "OrRd", (0, 80))
+    _heat(errors, names, matrix(whole, error), "error of the result, % (Figure 10)", "coolwarm", (-15, 15))
     rows = list(toggled_tables.prices(whole))
-    found = [[[row[i] for row in rows if row[1] == name] for name in PROGRAMS] for i in (3, 4, 5)]
+    found = [[[row[i] for row in rows if row[1] == name] for name in names] for i in (3, 4, 5)]
     for shift, (of_rule, label) in enumerate(zip(found, ("by time", "mpicoloc", "oracle"), strict=True)):
-        places = [i + 0.25 * (shift - 1) for i in range(len(PROGRAMS))]
+        places = [i + 0.25 * (shift - 1) for i in range(len(names))]
         x = [place for place, values in zip(places, of_rule, strict=True) for _ in values]
         prices.plot(x, list(itertools.chain(*of_rule)), "o", markersize=3, label=label)
     prices.axhline(1, color="0.5", linewidth=0.8)
-    prices.set_xticks(range(len(PROGRAMS)), PROGRAMS, rotation=45, ha="right")
+    prices.set_xticks(range(len(names)), names, rotation=45, ha="right")
     prices.set_title("price over that of the run alone (Figure 12)")
     prices.legend()
     picture.savefig(PICTURES / "poppa.png", dpi=80)
 
 
-def _heat(axes, rows, title, colours, limits):
+def _heat(axes, names, rows, title, colours, limits):
     cells = [[float("nan") if one is None else one for one in row[:-1]] for row in rows]
     axes.imshow(cells, cmap=colours, vmin=limits[0], vmax=limits[1])
     for i, row in enumerate(cells):
         for j, one in enumerate(row):
             axes.text(j, i, "" if math.isnan(one) else f"{one:.0f}", ha="center", va="center", fontsize=7)
-    axes.set_xticks(range(len(PROGRAMS)), PROGRAMS, rotation=45, ha="right")
-    axes.set_yticks(range(len(PROGRAMS)), PROGRAMS)
+    axes.set_xticks(range(len(names)), names, rotation=45, ha="right")
+    axes.set_yticks(range(len(names)), names)
     axes.set_xlabel("co-runner")
     axes.set_title(title)
 
@@ -166,7 +180,7 @@ def publish(lines, seconds):
             "![Slowdowns, errors and prices by pair](../pictures/poppa.png)"]  # fmt: skip
     draw(lines)
     result = {"title": "POPPA's experiment", "machine": "; ".join(sorted(machines)), "date": max(dates),
-              "command": "python benchmarks/poppa.py", "text": text, "tables": all_tables(lines), "short": [],
+              "command": "python benchmarks/poppa.py", "text": text, "tables": sums(lines), "short": [],
               "data": data}  # fmt: skip
     tables.publish("poppa", toggled_tables.rounded(result))
 
@@ -175,9 +189,11 @@ def main(argv=None):
     given = sys.argv[1:] if argv is None else argv
     defaults = ["--layout", "shared", "--out", "poppa.jsonl", "--seconds", "60"]
     args = accuracy.arguments([*defaults, *given], __doc__)
-    missing = {} if args.publish else measure(args)
-    lines = toggled_tables.read(args.out)
-    print("\n\n".join(map(tables.markdown, all_tables(lines))) if lines else "nothing measured")
+    missing = {} if args.publish or args.again else measure(args)
+    lines = accuracy.read(args)
+    print(
+        "\n\n".join(map(tables.markdown, [*sums(lines), *matrices(lines)])) if lines else "nothing measured"
+    )
     if args.publish:
         publish(lines, args.seconds)
     for pair, reason in missing.items():

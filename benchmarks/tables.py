@@ -29,7 +29,7 @@ ORDER = (
     "accuracy-toggled", "poppa", "estimators-burst", "estimators-count", "harmless", "shutters", "short-job",
     "calls", "calls-mpich", "lifetime", "overhead", "network", "replay", "replay-thesis", "lab",
     "scores-apart", "scores-same", "scores-simulated", "pairing", "bubbles", "placement", "propagation",
-    "deployment", "slurm-queue", "slurm-queue-hurt", "cores-queue", "poppa", "programs",
+    "deployment", "slurm-queue", "slurm-queue-hurt", "cores-queue", "programs",
 )  # fmt: skip
 """Of the sections."""
 COMMON = ", virtual machine, no PMU, Open MPI 4.1.4"
