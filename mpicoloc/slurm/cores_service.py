@@ -73,10 +73,10 @@ def decide(now: Snapshot, known: ProfileHistory, how: service.ServiceSettings) -
         {job.id: job.start_s + features[job.id].runtime_s for job in there if job.id in features},
     )
     wanted = preferences(now, partition, programs)
-    return [one for one in wanted if _is_change(now.by_id[one.job], one, now)]
+    return [one for one in wanted if _is_change(now.by_id[one.job], one)]
 
 
-def _is_change(job: BatchJob, wanted: Preference, now: Snapshot) -> bool:
+def _is_change(job: BatchJob, wanted: Preference) -> bool:
     """Whether a job's preference must change. Preferences and comments of others stay."""
     if not _is_marked(job) and (job.prefer or not sharing_plan.is_free(job)):
         return False
