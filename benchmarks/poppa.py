@@ -28,7 +28,7 @@ OF_LENGTHS = [(target, co_runner) for target in ("lmp", "hpcc_FFT", "heat2d", "r
               for co_runner in ("lmp", "hpcc_FFT")]  # fmt: skip
 PICTURES = tables.HERE.parent / "docs" / "pictures"
 TEXT = """\
-Pairs of programs, two ranks each in turns on two processors, for {seconds:.0f} s; truth and *result* as
+Pairs of programs, two ranks each, time-sliced on two processors, for {seconds:.0f} s; truth and *result* as
 above. Co-runners have a lower weight (`nice` 5 for `hpcc_*`, `lmp_eam`, `write64`, else 10). Rows are
 targets, columns co-runners. The picture has slowdowns, errors, and prices over that of the run alone (Breslow
 et al. 2013, Figures 11, 10 and 12)."""

@@ -182,7 +182,7 @@ def billed_cores(profile: Profile, n_cores: int, memory_bytes: int | None) -> fl
     if (node_bytes < memory_bytes).any():
         raise DataError(f"--memory is {memory_bytes:,} bytes, but a node has {node_bytes.min():,.0f} bytes")
     in_cores = np.maximum(n_cores / len(nodes), memory_bytes / node_bytes * n_cpus)
-    return max(round(float(in_cores.sum()), 6), n_cores)
+    return max(n_cores, round(float(in_cores.sum()), 6))
 
 
 def slowdown_of_run(slowdown: Estimate | None, measured_s: float, wall_s: float) -> Estimate | None:

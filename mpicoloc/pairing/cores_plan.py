@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpicoloc.core.batch_system import PENDING, BatchJob, BatchNode, Snapshot
-from mpicoloc.core.profile import Floats, Ints
+from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.pairing import sharing_plan
 
 EMPTY_NODE_FRAC = 0.1
@@ -65,6 +65,23 @@ class Losses:
         self.caused[nodes] += counts.sum() / max(n_open, 1) * self.believed.excess[program]
         self.caused[empty] = 0.0
 
+    @classmethod
+    def beside(
+        cls, slowdowns: Floats, n_nodes: int, node: Ints, job: Ints, program: Ints, part: Floats
+    ) -> Losses:
+        """Losses beside jobs that have parts of nodes; one entry for each job and node."""
+        found, n_programs = cls(Pressure(slowdowns, n_nodes, 1)), len(slowdowns)
+        cell = node * n_programs + program
+        total, n_open = np.bincount(job, part), np.bincount(job, part < 1)
+        caused = (total / np.maximum(n_open, 1))[job]
+        there, theirs = (
+            np.bincount(cell, of_entry, n_nodes * n_programs).reshape(n_nodes, n_programs)
+            for of_entry in (part, caused)
+        )
+        excess = found.believed.excess
+        found.believed.suffered, found.caused = there @ excess.T, theirs @ excess
+        return found
+
     def by_slot(self, program: int, n_slots: float) -> Floats:
         """Loss on each node by each slot that a job of this program and size gets there."""
         return self.caused[:, program] + self.believed.suffered[:, program] * n_slots / self.n_slots
@@ -101,12 +118,13 @@ def preferences(now: Snapshot, partition: str, programs: Programs) -> list[Prefe
         key=lambda node: node.name,
     )
     waiting = [job for job in now.jobs if _may_prefer(job, partition) and job.id in programs.of_job]
+    residents = _Residents(now, nodes, programs)
     found: dict[tuple[int, int, int], tuple[str, ...]] = {}
-    present, chosen = residents(now, nodes, programs), []
+    chosen = []
     for job in sorted(waiting, key=sharing_plan.order)[:MAX_AHEAD]:
         size = programs.of_job[job.id], cores_on_node(job), job.n_nodes
         if size not in found:
-            found[size] = _preferred(nodes, present, *size, programs)
+            found[size] = _preferred(nodes, residents, *size)
         chosen.append(Preference(job.id, found[size]))
     return chosen
 
@@ -121,64 +139,53 @@ def cores_on_node(job: BatchJob) -> int:
     return -(-max(job.n_tasks, job.n_cpus) // max(job.n_nodes, 1))
 
 
-Residents = list[list[BatchJob]]
-"""Jobs on each node, the one that is expected to end last first."""
+class _Residents:
+    """Jobs on nodes: an entry for each job and node, the job that is expected to end last first."""
 
+    def __init__(self, now: Snapshot, nodes: Sequence[BatchNode], programs: Programs) -> None:
+        index = {node.name: i for i, node in enumerate(nodes)}
+        running = [job for job in now.jobs if job.is_on_nodes]
+        running.sort(key=lambda job: -programs.ends_s.get(job.id, job.start_s + job.limit_s))
+        entries = [
+            (index[name], i, programs.of_job.get(job.id, -1), cores_on_node(job))
+            for i, job in enumerate(running) for name in job.nodes if name in index
+        ]  # fmt: skip
+        self.n_cpus = np.array([node.n_cpus for node in nodes])
+        self.slowdowns = programs.slowdowns
+        self.node, self.job, self.program, cores = np.array(entries, np.int64).reshape(-1, 4).T
+        self.part = cores / self.n_cpus[self.node]
+        used = np.zeros(len(nodes), np.int64)
+        self.up_to = np.zeros(len(cores), np.int64)
+        for entry, (i, n) in enumerate(zip(self.node.tolist(), cores.tolist(), strict=True)):
+            used[i] += n
+            self.up_to[entry] = used[i]
+        self._losses: dict[int, tuple[Losses, Bools]] = {}
 
-def residents(now: Snapshot, nodes: Sequence[BatchNode], programs: Programs) -> Residents:
-    """Jobs on each node."""
-    index = {node.name: i for i, node in enumerate(nodes)}
-    found: Residents = [[] for _ in nodes]
-    running = [job for job in now.jobs if job.is_on_nodes]
-    for job in sorted(running, key=lambda job: -programs.ends_s.get(job.id, job.start_s + job.limit_s)):
-        for name in job.nodes:
-            if name in index:
-                found[index[name]].append(job)
-    return found
+    def losses(self, n_cores: int) -> tuple[Losses, Bools]:
+        """Losses beside the jobs that stay when so many cores are free, and whether any job stays."""
+        if n_cores not in self._losses:
+            stay = self.up_to <= self.n_cpus[self.node] - n_cores
+            is_used = np.bincount(self.node[stay], minlength=len(self.n_cpus)) > 0
+            stay &= self.program >= 0
+            entries = (self.node[stay], self.job[stay], self.program[stay], self.part[stay])
+            self._losses[n_cores] = Losses.beside(self.slowdowns, len(self.n_cpus), *entries), is_used
+        return self._losses[n_cores]
 
 
 def _preferred(
-    nodes: Sequence[BatchNode],
-    present: Residents,
-    program: int,
-    n_cores: int,
-    n_nodes: int,
-    programs: Programs,
+    nodes: Sequence[BatchNode], residents: _Residents, program: int, n_cores: int, n_nodes: int
 ) -> tuple[str, ...]:
     """Names of the nodes on which a job of this program and size should run; empty: no preference."""
-    fits = [i for i, node in enumerate(nodes) if n_cores < node.n_cpus]
+    fits = np.flatnonzero(n_cores < residents.n_cpus)
     if len(fits) <= n_nodes:
         return ()
-    losses = Losses(Pressure(programs.slowdowns, len(nodes), 1))
-    places: dict[int, list[int]] = {}
-    for i in fits:
-        for job in _remaining(present[i], nodes[i].n_cpus - n_cores):
-            places.setdefault(job.id, []).append(i)
-    cores = {job.id: cores_on_node(job) for jobs in present for job in jobs}
-    for number, at in places.items():
-        if number in programs.of_job:
-            parts = np.array([cores[number] / nodes[i].n_cpus for i in at])
-            neighbour = programs.of_job[number], np.array(at), parts, np.empty(0, np.int64)
-            losses.believed.change(*neighbour)
-            losses.change(*neighbour)
-    part = np.array([n_cores / node.n_cpus for node in nodes])
-    loss = losses.by_slot(program, float(part.mean()) * n_nodes) / n_nodes
-    is_used = np.zeros(len(nodes), bool)
-    is_used[sorted({i for at in places.values() for i in at})] = True
-    loss = np.where(is_used, loss, EMPTY_NODE_FRAC)[fits]
+    losses, is_used = residents.losses(n_cores)
+    part = float((n_cores / residents.n_cpus).mean())
+    loss = np.where(is_used, losses.by_slot(program, part * n_nodes) / n_nodes, EMPTY_NODE_FRAC)[fits]
     # A job of several nodes needs as many that suit it alike.
     enough = float(np.sort(loss)[n_nodes - 1]) + SAME_LOSS_FRAC
-    best = [(one, nodes[i].name) for i, one in zip(fits, loss.tolist(), strict=True) if one <= enough]
-    most = max(MAX_PREFERRED, 2 * n_nodes)
-    return () if len(best) == len(fits) else tuple(sorted(name for _, name in sorted(best)[:most]))
-
-
-def _remaining(jobs: Sequence[BatchJob], n_cores: int) -> list[BatchJob]:
-    """The jobs that stay, from the one that ends last on, on so many cores."""
-    stay, used = [], 0
-    for job in jobs:
-        used += cores_on_node(job)
-        if used > n_cores:
-            break
-        stay.append(job)
-    return stay
+    best = fits[loss <= enough]
+    if len(best) == len(fits):
+        return ()
+    order = fits[np.argsort(loss, kind="stable")][: min(len(best), max(MAX_PREFERRED, 2 * n_nodes))]
+    return tuple(sorted(nodes[i].name for i in order))

@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 from waiting_jobs import NOW_S, job, node
 
 from mpicoloc.core.batch_system import RUNNING, Snapshot
 from mpicoloc.pairing import cores_plan
-from mpicoloc.pairing.cores_plan import Programs, preferences
+from mpicoloc.pairing.cores_plan import Losses, Pressure, Programs, preferences
 
 MEMORY, CPU = 0, 1
 SLOWDOWNS = np.array([[1.5, 1.05], [1.0, 1.0]])
@@ -74,3 +75,22 @@ def test_in_a_large_cluster_a_job_prefers_a_part_of_the_nodes():
     programs = dict.fromkeys(range(1, 200), CPU) | {1: MEMORY, 500: MEMORY}
     (found,) = prefers([*running, waits(500)], programs, 200).values()
     assert len(found) == cores_plan.MAX_PREFERRED and "n1" not in found
+
+
+@given(st.integers(0, 2**32))
+def test_losses_beside_jobs_are_those_that_add_up_as_the_jobs_begin(seed):
+    rng = np.random.default_rng(seed)
+    slowdowns = 1 + rng.random((3, 3))
+    step_by_step = Losses(Pressure(slowdowns, 5, 1))
+    entries = []
+    for number in range(4):
+        program, nodes = int(rng.integers(3)), np.sort(rng.permutation(5)[: rng.integers(1, 4)])
+        parts = rng.choice([0.25, 0.5, 1.0], len(nodes))
+        neighbour = program, nodes, parts, np.empty(0, np.int64)
+        step_by_step.believed.change(*neighbour)
+        step_by_step.change(*neighbour)
+        entries += [(node, number, program, part) for node, part in zip(nodes, parts, strict=True)]
+    *columns, part = (np.array(column) for column in zip(*entries, strict=True))
+    found = Losses.beside(slowdowns, 5, *columns, part)
+    for program in range(3):
+        assert found.by_slot(program, 0.5) == pytest.approx(step_by_step.by_slot(program, 0.5))
