@@ -1,5 +1,6 @@
 """The pace in co-run, steadied by waits for processors; shutters with a crowd of one's own."""
 
+import functools
 from dataclasses import replace
 
 import numpy as np
@@ -53,6 +54,12 @@ def paces_of(rng, *words, **options):
     return paces(*run_by_turns(rng, *words, **options)[:2])
 
 
+@functools.cache
+def sixth():
+    """Paces of one run, for tests that replace most of them."""
+    return paces_of(np.random.default_rng(6))
+
+
 def test_waits_of_all_the_time_take_the_luck_of_windows_out():
     with_waits, without = (errors(np.random.default_rng(3), has_waits=has) for has in (True, False))
     assert with_waits[:, 0].std() < without[:, 0].std() / 3
@@ -79,7 +86,7 @@ def test_few_shutters_or_none_with_known_waits_change_nothing():
 def test_the_mean_is_that_of_all_the_time(pace, factor, seed):
     """Windows on a line over the waits get the pace that it has at the mean of all time."""
     rng = np.random.default_rng(seed)
-    base = paces_of(np.random.default_rng(6))
+    base = sixth()
     waited = rng.uniform(0.5, 1.5, len(base))
     ones = np.ones(len(base))
     waited_s = np.stack([waited, np.full(len(base), factor)], axis=1)
@@ -95,7 +102,7 @@ def test_the_mean_is_that_of_all_the_time(pace, factor, seed):
 def test_luck_that_a_shutter_shares_with_the_windows_before_it_is_left_in_both():
     """The slowdown is a ratio of both: taken out of one, it would be an error of the slowdown."""
     rng = np.random.default_rng(11)
-    base = paces_of(np.random.default_rng(6))
+    base = sixth()
     luck, ones = rng.uniform(0.5, 1.5, len(base)), np.ones(len(base))
     noise = rng.normal(0, 0.02, len(base))
     waited_s = np.stack([2 - luck, ones], axis=1)
