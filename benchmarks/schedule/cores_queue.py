@@ -4,7 +4,7 @@
 
 Makes a Slurm cluster of four nodes of four processors on this machine (`mpicoloc slurm up`; root, Debian's
 slurm-wlm). Jobs are of three programs, which use no processor: each works at the speed that its neighbours
-leave it, by the slowdowns below and by their cores. So the scheduler is real, and the contention is not.
+leave it, by the curves below and by their cores. So the scheduler is real, and the contention is not.
 Every queue runs both ways, in turn first. The service knows each program's profile and the slowdowns.
 """
 
@@ -31,7 +31,9 @@ import programs
 import sample
 import tables
 
+from mpicoloc.bubble.model import pairs_of_programs
 from mpicoloc.lab import slurm_cluster
+from mpicoloc.pairing import model_file
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import client
 
@@ -42,8 +44,7 @@ memory,8,1.05,1.4,1.8
 mixed,4,1.02,1.15,1.3
 arithmetic,0.5,1,1,1.02
 """
-SLOWDOWN = {"memory": (1.8, 1.4, 1.02), "mixed": (1.3, 1.15, 1.01), "arithmetic": (1.02, 1.0, 1.0)}
-"""Of each program beside half a node of each, by the curves."""
+NAMES = ("memory", "mixed", "arithmetic")
 JOB = """import os, sys, time
 name, n_cores, n_cpus, work_s, slowdowns, folder = sys.argv[1:]
 cost = dict(word.split("=") for word in slowdowns.split(","))
@@ -74,7 +75,7 @@ class Job:
 
 def drawn(rng, n):
     """A queue."""
-    names, sizes = rng.choice(list(SLOWDOWN), n), rng.integers(1, 4, n)
+    names, sizes = rng.choice(NAMES, n), rng.integers(1, 4, n)
     return [Job(str(name), int(size), float(work_s))
             for name, size, work_s in zip(names, sizes, rng.uniform(6, 24, n), strict=True)]  # fmt: skip
 
@@ -87,7 +88,8 @@ class Site:
         self.profiles.mkdir()
         (folder / "job.py").write_text(JOB)
         (folder / "curves.csv").write_text(CURVES)
-        for name in SLOWDOWN:
+        self.slowdowns = pairs_of_programs(model_file.of_curves(str(folder / "curves.csv")))
+        for name in NAMES:
             for n_cores in range(1, 4):
                 self._write_profile(name, n_cores)
         self._call("fit", "--curves", folder / "curves.csv", "--out", folder / "model")
@@ -105,9 +107,9 @@ class Site:
         subprocess.run(command, check=True, capture_output=True, timeout=120)
 
     def submit(self, job):
-        costs = zip(SLOWDOWN, SLOWDOWN[job.name], strict=True)
+        costs = ",".join(f"{other}={self.slowdowns[job.name, other][0]}" for other in NAMES)
         words = [sys.executable, "-S", self.folder / "job.py", job.name, job.n_cores, N_CPUS, job.work_s,
-                 ",".join(f"{other}={cost}" for other, cost in costs), self.folder / "nodes"]  # fmt: skip
+                 costs, self.folder / "nodes"]  # fmt: skip
         command = ["sbatch", "--parsable", "-p", "cores", "-N1", f"-n{job.n_cores}", "-t", "2",
                    "-J", job.name, "-o", "/dev/null", "--wrap", " ".join(map(str, words))]  # fmt: skip
         return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -25,7 +25,7 @@ from mpicoloc.bill.ledger import (
     transactions,
     turn_claims,
 )
-from mpicoloc.bill.price import Bill, Tariff, bill, billed_cores, tariff
+from mpicoloc.bill.price import Bill, Tariff, bill, billing_per_cpu, tariff
 from mpicoloc.core import units
 from mpicoloc.core.batch_system import StepRecord, step_record_of
 from mpicoloc.core.plain_values import plain
@@ -182,7 +182,7 @@ def _charge(file: str, taken: Snapshot, terms: Terms, key: bytes | None) -> Char
     wall_s = job.wall_s if terms.wall_s is None else terms.wall_s
     if n_cores < 0 or wall_s < 0:
         raise DataError(f"cannot charge {n_cores} cores for {wall_s} s: neither number may be negative")
-    per_cpu = billed_cores(taken.profile, n_cores, terms.memory_bytes) / n_cores if n_cores else 1.0
+    per_cpu = billing_per_cpu(taken.profile, n_cores, terms.memory_bytes)
     tariff = terms.tariff.weighted(per_cpu)
     prices = bill(taken.profile.interference.slowdown, n_cores=n_cores, wall_s=wall_s, tariff=tariff)
     facts = {

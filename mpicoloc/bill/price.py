@@ -37,11 +37,11 @@ class Tariff:
         """The tariff with a rate that is larger by this factor."""
         return replace(self, rate_su=self.rate_su * factor)
 
-    def runtime_su(self, n_cores: float, wall_s: float) -> float:
+    def runtime_su(self, n_cores: int, wall_s: float) -> float:
         """Eq. 1: L C T."""
         return self.rate_su * n_cores / 3600.0 * wall_s
 
-    def shared_su(self, n_cores: float, wall_s: float, slowdown: float) -> float:
+    def shared_su(self, n_cores: int, wall_s: float, slowdown: float) -> float:
         """Eq. 2: F(T_solo, T_co) C T_solo, with T_solo = T_co / slowdown, at most T_co."""
         t_solo_s = wall_s / max(slowdown, 1.0)
         if t_solo_s <= 0:
@@ -62,7 +62,7 @@ def tariff(rate_su: float, pricing: str = "fair") -> Tariff:
 
 
 def price(
-    slowdown: Estimate | None, *, n_cores: float, wall_s: float, rate_su: float, pricing: str = "fair"
+    slowdown: Estimate | None, *, n_cores: int, wall_s: float, rate_su: float, pricing: str = "fair"
 ) -> Price:
     """Price of one job by its run time, and by the named price function.
 
@@ -70,8 +70,8 @@ def price(
     ----------
     slowdown : Estimate or None
         T_co/T_solo of the whole job. None is priced like a run without co-runners.
-    n_cores : float
-        Cores used (C), or charged for (`billed_cores`).
+    n_cores : int
+        Cores used (C).
     wall_s : float
         Measured run time (T, T_co), s.
     rate_su : float
@@ -120,7 +120,7 @@ class Bill:
     """
 
     tariff: Tariff
-    n_cores: float
+    n_cores: int
     wall_s: float
     slowdown: Estimate | None
     true_slowdown: float | None
@@ -135,7 +135,7 @@ class Bill:
 def bill(
     slowdown: Estimate | None,
     *,
-    n_cores: float,
+    n_cores: int,
     wall_s: float,
     tariff: Tariff,
     true_slowdown: float | None = None,
@@ -165,16 +165,16 @@ def bill(
     return Bill(*run, runtime, fair, oracle, solo, relative, charged_su)
 
 
-def billed_cores(profile: Profile, n_cores: int, memory_bytes: int | None) -> float:
-    """Cores to charge for: the job's, or those of its share of each node's memory if that is larger.
+def billing_per_cpu(profile: Profile, n_cores: int, memory_bytes: int | None) -> float:
+    """Factor of a core's price for the share of each node's memory, where that exceeds the share of cores.
 
     `memory_bytes` is allocated on each node; None: charge for cores only. Slurm bills alike with the flag
     ``MAX_TRES`` and with ``TRESBillingWeights`` by which memory weighs as much as the cores of a node.
 
     Raises `DataError` if the profile does not have the size of its nodes, or they have less memory.
     """
-    if memory_bytes is None:
-        return n_cores
+    if memory_bytes is None or not n_cores:
+        return 1.0
     nodes = profile.tables["nodes"]
     n_cpus, node_bytes = nodes["n_cpus"], nodes["memory_bytes"]  # NaN or 0: unknown
     if not len(nodes) or not (n_cpus * node_bytes > 0).all():
@@ -182,7 +182,7 @@ def billed_cores(profile: Profile, n_cores: int, memory_bytes: int | None) -> fl
     if (node_bytes < memory_bytes).any():
         raise DataError(f"--memory is {memory_bytes:,} bytes, but a node has {node_bytes.min():,.0f} bytes")
     in_cores = np.maximum(n_cores / len(nodes), memory_bytes / node_bytes * n_cpus)
-    return max(n_cores, round(float(in_cores.sum()), 6))
+    return max(float(in_cores.sum()) / n_cores, 1.0)
 
 
 def slowdown_of_run(slowdown: Estimate | None, measured_s: float, wall_s: float) -> Estimate | None:

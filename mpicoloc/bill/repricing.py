@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mpicoloc import config
 from mpicoloc.bill import pricings
-from mpicoloc.bill.price import Bill, Tariff, bill, billed_cores, price, tariff
+from mpicoloc.bill.price import Bill, Tariff, bill, billing_per_cpu, price, tariff
 from mpicoloc.cli import arguments
 from mpicoloc.core.plain_values import plain
 from mpicoloc.core.profile import Estimate, Job, Profile
@@ -188,13 +188,14 @@ def priced_again(
     true_slowdown: float | None,
     memory_bytes: int | None = None,
 ) -> Bill:
-    """The prices of a profile; `memory_bytes` as for `billed_cores`."""
+    """The prices of a profile; `memory_bytes` as for `billing_per_cpu`."""
     try:
+        per_cpu = billing_per_cpu(profile, profile.job.n_cores, memory_bytes)
         return bill(
             profile.interference.slowdown,
-            n_cores=billed_cores(profile, profile.job.n_cores, memory_bytes),
+            n_cores=profile.job.n_cores,
             wall_s=profile.job.wall_s,
-            tariff=_tariff(profile, rate_su, pricing),
+            tariff=_tariff(profile, rate_su, pricing).weighted(per_cpu),
             true_slowdown=true_slowdown,
         )
     except MpicolocError as error:

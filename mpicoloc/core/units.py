@@ -62,7 +62,7 @@ _WITH_DAYS = re.compile(r"(\d{1,9})-(\d{1,9})(?::(\d{1,9}))?(?::(\d{1,9}))?", re
 _WITHOUT_DAYS = re.compile(r"(?:(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})|(\d{1,9}))", re.ASCII)
 
 
-def counted(n: float, what: str) -> str:
+def counted(n: int, what: str) -> str:
     """A number with its noun: ``1 job``, ``2 jobs``."""
     return f"{n:,} {what}{'s'[: int(n != 1)]}"
 

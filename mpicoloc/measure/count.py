@@ -296,9 +296,9 @@ class Paces:
     places, with the far time ascribed to passes of these places; `far_s` is the other time; `is_good` tells
     whether the pace counts. `share_s` is the part of the job's time that the shutter represents.
 
-    In `corun_s` seconds of co-run the ranks waited for a processor for `waited_s` on average: the first
-    column is for the windows before the shutter, the second for all time since the previous shutter. Unknown
-    values are 0.
+    `waited_s` is the mean time for which the ranks waited for a processor: the first column is for the
+    windows before the shutter, the second for the co-run time `since_s` between the previous shutter and
+    these windows. Unknown values are 0.
 
     In a `crowded` shutter threads of the job waited for each other's processors, a bubble ran, or co-runners
     were spared, so `during` is not the pace of the job alone. `bubble_level` is 0 if no bubble ran. `present`
@@ -316,7 +316,7 @@ class Paces:
     far_s: Floats
     share_s: Floats
     waited_s: Floats
-    corun_s: Floats
+    since_s: Floats
     is_good: Flags
     crowded: Flags
     bubble_level: Floats
@@ -360,11 +360,10 @@ def paces(shutters: Table, counts: Table, *, cost_ns: float = 0.0) -> Paces:
     known = np.isfinite(during) & np.isfinite(before)
     node = rows["i_node"].astype(np.intp)
     near_s, window_s = near_s[known], window_s[known]
-    corun_s = np.stack([window_s[:, 0], rows["since_ns"][known] * 1e-9], axis=1)
     waited_s = np.stack([rows["before_waited_ns"], rows["since_waited_ns"]], axis=1)[known] * 1e-9
     return Paces(
         during[known], before[known], near_s, window_s - near_s, _shares_s(rows)[known], waited_s,
-        corun_s, is_good[known], is_crowded[known], rows["bubble_level"][known],
+        rows["since_ns"][known] * 1e-9, is_good[known], is_crowded[known], rows["bubble_level"][known],
         rows["present"][known], rows["spared"][known],
         rows["n_corunners"][known].astype(np.intp), alone[known],
         node[known], stratum[known], group[known], instant[known],
@@ -524,7 +523,7 @@ MIN_CORUN_SHUTTERS = 8
 """Least number of shutters with known waits for which the paces of a stratum are corrected."""
 MIN_T = 3.0
 """Least slope, in standard errors, that is used: of paces over waits, and of far time over passes."""
-_WINDOW, _SINCE = 0, 1
+_WINDOW = 0
 
 
 def steadied(found: Paces) -> Paces:
@@ -541,8 +540,7 @@ def steadied(found: Paces) -> Paces:
         own = own[np.argsort(found.instant[own], kind="stable")]
         here = found.select(own)
         follows = np.diff(here.stratum, prepend=-1) == 0
-        since_s = np.where(follows, here.corun_s[:, _SINCE], 0.0)
-        here = replace(here, corun_s=np.stack([here.corun_s[:, _WINDOW], since_s], axis=1))
+        here = replace(here, since_s=np.where(follows, here.since_s, 0.0))
         for stratum in np.unique(here.stratum[here.stratum > 0]):
             same = here.stratum == stratum
             before[own[same]] = _steadied(here.select(same))
@@ -550,15 +548,16 @@ def steadied(found: Paces) -> Paces:
 
 
 def _steadied(found: Paces) -> Floats:
-    is_known = found.corun_s[:, _SINCE] > 0
+    is_known = found.since_s > 0
     is_used = found.is_good.all(axis=1) & ~found.crowded
     n = int(is_used.sum())
     weight = np.where(is_used, found.near_s[:, _WINDOW], 0.0)
     if is_known.sum() < MIN_CORUN_SHUTTERS or n < MIN_CORUN_SHUTTERS or weight @ found.during <= 0:
         return found.before
     weight /= weight.sum()
-    usual = float(found.waited_s[is_known].sum() / found.corun_s[is_known].sum())
-    waited = found.waited_s[:, _WINDOW] / found.corun_s[:, _WINDOW]
+    window_s = (found.near_s + found.far_s)[:, _WINDOW]
+    usual = float(found.waited_s[is_known].sum() / (window_s + found.since_s)[is_known].sum())
+    waited = found.waited_s[:, _WINDOW] / window_s
     # Subtract `during`: a change that the shutter shows as well causes no error of the slowdown.
     differs = found.before - float((weight @ found.before) / (weight @ found.during)) * found.during
     off = waited - weight @ waited

@@ -6,7 +6,7 @@ node, and the excesses of several neighbours add up.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,7 @@ EMPTY_NODE_FRAC = 0.1
 MAX_AHEAD = 1000
 """Number of waiting jobs that are considered, the first ones of the queue."""
 MAX_PREFERRED = 64
-"""Number of nodes that a job prefers, or twice its own: Slurm looks at them one by one."""
+"""Number of nodes that a job prefers, or twice its own, so that lists stay short."""
 SAME_LOSS_FRAC = 0.02
 """Nodes whose losses differ by less, as a fraction of the job's work, suit a job alike."""
 
@@ -40,7 +40,7 @@ class Pressure:
         self.excess = (slowdowns - 1.0) * (2.0 / n_slots)
         self.suffered = np.zeros((n_nodes, len(slowdowns)))
 
-    def change(self, program: int, nodes: Ints, counts: Ints | Floats, empty: Ints) -> None:
+    def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
         """Account for slots that jobs of a program take (counts above 0) or leave, and nodes now empty."""
         self.suffered[nodes] += counts[:, None] * self.excess[:, program]
         self.suffered[empty] = 0.0  # so that rounding errors do not accumulate
@@ -59,7 +59,7 @@ class Losses:
         self.believed, self.n_slots = believed, believed.n_slots
         self.caused = np.zeros_like(believed.suffered)
 
-    def change(self, program: int, nodes: Ints, counts: Ints | Floats, empty: Ints) -> None:
+    def change(self, program: int, nodes: Ints, counts: Ints, empty: Ints) -> None:
         """Account for slots that a job takes (counts above 0) or leaves, and nodes that are empty now."""
         n_open = int(np.count_nonzero(np.abs(counts) < self.n_slots))
         self.caused[nodes] += counts.sum() / max(n_open, 1) * self.believed.excess[program]
@@ -87,12 +87,31 @@ class Losses:
         return self.caused[:, program] + self.believed.suffered[:, program] * n_slots / self.n_slots
 
 
+MARK = "mpicoloc prefers these nodes"
+"""AdminComment of jobs whose preference is the service's, not their user's."""
+
+
 @dataclass(frozen=True)
 class Preference:
     """The nodes that a waiting job should prefer; empty: it has no preference."""
 
     job: int
     nodes: tuple[str, ...]
+
+    def changes(self) -> dict[str, str]:
+        """Changes of the job in Slurm, whose nodes have their names as features."""
+        return {"Prefer": "|".join(self.nodes), "AdminComment": MARK if self.nodes else ""}
+
+
+def is_marked(job: BatchJob) -> bool:
+    """Whether the preference is the service's. The plugin adds a price to the comment of a job that ran."""
+    return job.admin_comment == MARK or job.admin_comment.startswith(MARK + " {")
+
+
+def released(now: Snapshot, names: Collection[str] = ()) -> list[Preference]:
+    """Take back the preferences of all waiting jobs; if `names` are given, only those for these nodes."""
+    marked = [job for job in now.jobs if job.state == PENDING and is_marked(job)]
+    return [Preference(job.id, ()) for job in marked if not names or set(names) & set(job.prefer.split("|"))]
 
 
 @dataclass(frozen=True)

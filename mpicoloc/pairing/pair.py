@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mpicoloc.pairing.model_file import StoredModel
     from mpicoloc.pairing.policies import Rules
     from mpicoloc.pairing.queue_files import Ends
+    from mpicoloc.pairing.sharing_plan import Partitions
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -195,8 +196,7 @@ def _watch(args: argparse.Namespace) -> int:
     from mpicoloc.slurm import cores_service, service as service_loop
 
     is_by_cores = _is_by_cores(args)
-    alone = args.shared if is_by_cores else args.alone
-    partitions = service_loop.named_partitions(alone, args.shared, is_one=is_by_cores)
+    partitions = _partitions(args)
     how = service_loop.service_settings(partitions, _rules(args), args.model, args.layout or TURNS)
     audit = service_loop.AuditLog(args.audit, messages.trouble)
     make = cores_service.CoresService if is_by_cores else service_loop.PairingService
@@ -214,20 +214,31 @@ def _is_by_cores(args: argparse.Namespace) -> bool:
     return bool(args.layout == CORES)
 
 
+def _partitions(args: argparse.Namespace) -> Partitions:
+    """The queues of the service; a partition that gives out cores is both."""
+    from mpicoloc.slurm import service
+
+    if not _is_by_cores(args):
+        return service.named_partitions(args.alone, args.shared)
+    is_of_pairs = (args.policy, args.threshold, args.node_cores, args.node_memory)
+    if is_of_pairs != ("blossom", 1.0, math.inf, math.inf):
+        raise UsageError(
+            "--layout cores chooses nodes, not pairs: leave out --policy, --threshold, --node-cores and "
+            "--node-memory"
+        )
+    return service.Partitions(args.shared, args.shared)
+
+
 def _release(args: argparse.Namespace) -> int:
     """Release the waiting jobs that the service has assigned to nodes."""
     from mpicoloc.network.topology.hostlist import expand
+    from mpicoloc.pairing import cores_plan, sharing_plan
     from mpicoloc.pairing.terminal import show_action
-    from mpicoloc.slurm import cores_service, service as service_loop
+    from mpicoloc.slurm import service as service_loop
 
     names = expand(args.release, "--release") if args.release else ()
     audit = service_loop.AuditLog(args.audit, messages.trouble)
-    if _is_by_cores(args):
-        for taken_back in cores_service.release(args.shared, audit, names):
-            show_action(taken_back)
-        return 0
-    for action in service_loop.release_jobs(
-        service_loop.named_partitions(args.alone, args.shared), audit, names
-    ):
+    released = cores_plan.released if _is_by_cores(args) else sharing_plan.released
+    for action in service_loop.release_jobs(_partitions(args), audit, names, released):
         show_action(action)
     return 0

@@ -73,8 +73,6 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give either --curves FILE or --slowdowns FILE for the programs")
     if args.propagation is not None and args.curves is None:
         raise UsageError("--propagation needs --curves: pairs do not show the effect of uneven pressure")
-    if args.layout == "spread" and args.slots != 2:
-        raise UsageError(f"--layout spread puts two jobs on a node: leave out --slots {args.slots}")
     if args.files is not None and args.hosts is None:
         raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
     names = _host_names(args)
@@ -124,6 +122,8 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     if args.files is not None:
         launcher.check_names([job.id for job in jobs], "job")
     is_spread = args.layout == SPREAD
+    if is_spread and args.slots != 2:
+        raise UsageError(f"--layout spread puts two jobs on a node: leave out --slots {args.slots}")
     if is_spread:
         jobs = [replace(job, n_nodes=2 * job.n_nodes) for job in jobs]
     size, constraints = (n_nodes, args.slots), _constraints(args)

@@ -252,6 +252,10 @@ class AuditLog:
             self._has_warned = True
 
 
+Change: TypeAlias = Action | Preference
+"""A decision that changes jobs in Slurm."""
+
+
 class UpdateRefused(EnvironmentFault):
     """Slurm refused to change the job `job`."""
 
@@ -261,7 +265,7 @@ class UpdateRefused(EnvironmentFault):
 
 
 def apply_action(
-    action: sharing_plan.Action,
+    action: Change,
     now: Snapshot,
     partitions: sharing_plan.Partitions,
     audit: AuditLog,
@@ -285,13 +289,13 @@ def apply_action(
     return None
 
 
-def action_fields(action: sharing_plan.Action) -> dict[str, Any]:
+def action_fields(action: Change) -> dict[str, Any]:
     """Fields of an action in the log."""
     return {"action": type(action).__name__.lower(), **dataclasses.asdict(action)}
 
 
 def change_jobs(
-    action: sharing_plan.Action,
+    action: Change,
     now: Snapshot,
     partitions: sharing_plan.Partitions,
     pauses_s: Sequence[float] = (),
@@ -303,6 +307,9 @@ def change_jobs(
 
     Raises `UpdateRefused` if Slurm refuses, and `client.ControllerAway` if slurmctld does not answer.
     """
+    if isinstance(action, Preference):
+        _update(action.job, action.changes(), pauses_s)
+        return
     if isinstance(action, sharing_plan.Release):
         _update(action.job, _release_changes(action, now.by_id[action.job], partitions), pauses_s)
         return
@@ -371,8 +378,11 @@ def _release_changes(
 
 
 def release_jobs(
-    partitions: sharing_plan.Partitions, audit: AuditLog, names: Collection[str] = ()
-) -> list[sharing_plan.Release]:
+    partitions: sharing_plan.Partitions,
+    audit: AuditLog,
+    names: Collection[str] = (),
+    released: Callable[[Snapshot, Collection[str]], Sequence[Change]] = sharing_plan.released,
+) -> list[Change]:
     """Undo the service's changes to all waiting jobs, or to the jobs that wait for the nodes `names`.
 
     Result: the actions. Raises `EnvironmentFault` if Slurm does not answer, or if it refuses to change a job;
@@ -380,11 +390,11 @@ def release_jobs(
     partitions.
     """
     now = client.snapshot()
-    if missing := _missing_partitions(now, partitions):
+    if missing := missing_partitions(now, partitions):
         raise UsageError(missing[0])
     given = [
         (action, apply_action(action, now, partitions, audit, client.PAUSES_S))
-        for action in sharing_plan.released(now, names)
+        for action in released(now, names)
     ]
     if refused := [str(job) for _, job in given if job is not None]:
         raise EnvironmentFault(
@@ -397,7 +407,7 @@ def configuration_advice(
     now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping[str, str]
 ) -> list[str]:
     """Warnings about settings of Slurm and its partitions that keep pairs from forming."""
-    found = _missing_partitions(now, partitions)
+    found = missing_partitions(now, partitions)
     alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
     if not found and shared.tier <= alone.tier:
         found.append(
@@ -437,7 +447,8 @@ def _foreign_comment_advice(now: Snapshot, partitions: sharing_plan.Partitions) 
     ]
 
 
-def _missing_partitions(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
+def missing_partitions(now: Snapshot, partitions: sharing_plan.Partitions) -> list[str]:
+    """A message for each of the partitions that Slurm lacks."""
     names = {queue.name for queue in now.queues}
     return [
         f"Slurm has no partition {name}: see --alone and --shared"
@@ -454,6 +465,9 @@ class LoopState:
     excluded_until_s: dict[int, float] = field(default_factory=dict)
 
 
+Decide: TypeAlias = Callable[[Snapshot, ProfileHistory, ServiceSettings], Sequence[Change]]
+
+
 def run_once(
     known: ProfileHistory,
     how: ServiceSettings,
@@ -462,7 +476,8 @@ def run_once(
     is_dry: bool,
     state: LoopState | None = None,
     clock: Callable[[], float] = time.time,
-) -> list[sharing_plan.Action]:
+    decide: Decide = decide_actions,
+) -> list[Change]:
     """One round: take a snapshot, decide, change the jobs unless `is_dry`, and log.
 
     Result: the actions; in a dry run only new actions. If Slurm refuses to change a job, the refusal is
@@ -476,7 +491,7 @@ def run_once(
     known.measured_pairs({job.kind for job in now.jobs if known.features_of(job, now.now_s) is not None})
     if clock() - now.now_s > SNAPSHOT_AGE_MAX_S:
         now = client.snapshot(clock)
-    actions = decide_actions(now, known, how)
+    actions = decide(now, known, how)
     if not is_dry:
         return _apply_actions(actions, now, known, how, audit, state)
     new = [action for action in actions if _action_key(action) not in state.announced]
@@ -487,13 +502,13 @@ def run_once(
 
 
 def _apply_actions(
-    actions: Sequence[sharing_plan.Action],
+    actions: Sequence[Change],
     now: Snapshot,
     known: ProfileHistory,
     how: ServiceSettings,
     audit: AuditLog,
     state: LoopState,
-) -> list[sharing_plan.Action]:
+) -> list[Change]:
     state.excluded_until_s = {
         job: until_s for job, until_s in state.excluded_until_s.items() if until_s > now.now_s
     }
@@ -514,16 +529,17 @@ def _apply_actions(
     return new
 
 
-def _action_key(action: sharing_plan.Action) -> tuple[str, int, tuple[str, ...]]:
-    nodes = action.share.nodes if isinstance(action, sharing_plan.Commit) else ()
+def _action_key(action: Change) -> tuple[str, int, tuple[str, ...]]:
+    place = action.share if isinstance(action, sharing_plan.Commit) else action
+    nodes = () if isinstance(place, sharing_plan.Release) else place.nodes
     return type(action).__name__, _moved_job(action), nodes
 
 
-def _jobs_of(action: sharing_plan.Action) -> tuple[int, ...]:
+def _jobs_of(action: Change) -> tuple[int, ...]:
     return action.share.jobs if isinstance(action, sharing_plan.Commit) else (action.job,)
 
 
-def _moved_job(action: sharing_plan.Action) -> int:
+def _moved_job(action: Change) -> int:
     return action.share.job if isinstance(action, sharing_plan.Commit) else action.job
 
 
@@ -567,7 +583,7 @@ def hold_lock(partitions: Partitions) -> Iterator[None]:
         yield
 
 
-Show = Callable[[Action | Preference], None]
+Show = Callable[[Change], None]
 
 
 def service_settings(
@@ -598,12 +614,12 @@ def _model(path: str, layout: str) -> model_file.StoredModel:
     return model
 
 
-def named_partitions(alone: str, shared: str, *, is_one: bool = False) -> Partitions:
-    """The two queues; `is_one`: both are the same.
+def named_partitions(alone: str, shared: str) -> Partitions:
+    """The two queues.
 
-    Raises `UsageError` if both have the same name otherwise.
+    Raises `UsageError` if both have the same name.
     """
-    if alone == shared and not is_one:
+    if alone == shared:
         raise UsageError(f"--alone and --shared are both {alone}: name two different partitions")
     return Partitions(alone, shared)
 
@@ -673,7 +689,10 @@ class PairingService:
                 messages.trouble(line)
             self.is_advised = True
         self.renew_model()
-        for action in self.round():
+        found = run_once(
+            self.known, self.how, self.audit, is_dry=self.is_dry, state=self.state, decide=self.decide
+        )
+        for action in found:
             self.show(action)
         for sort in self.known.notes.keys() - self.reported:
             messages.trouble(self.known.notes[sort])
@@ -684,9 +703,9 @@ class PairingService:
         """Warnings about settings of Slurm."""
         return configuration_advice(now, self.how.partitions, settings)
 
-    def round(self) -> Sequence[Action | Preference]:
-        """Decide and change jobs."""
-        return run_once(self.known, self.how, self.audit, is_dry=self.is_dry, state=self.state)
+    def decide(self, now: Snapshot, known: ProfileHistory, how: ServiceSettings) -> Sequence[Change]:
+        """Changes of jobs."""
+        return decide_actions(now, known, how)
 
     def renew_model(self) -> None:
         """Read the model again if its file has changed. If that fails, warn and keep the old model."""

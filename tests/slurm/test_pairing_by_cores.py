@@ -9,13 +9,14 @@ import pytest
 import sample
 
 from mpicoloc.errors import UsageError
-from mpicoloc.pairing.cores_plan import Preference
+from mpicoloc.pairing.cores_plan import MARK, Preference, released
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Partitions
 from mpicoloc.profile import hdf5
 from mpicoloc.slurm import client, cores_service, service
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+CORES = Partitions("cores", "cores")
 SLOWDOWN = {("a", "a"): 1.8}
 """Of jobs of these names; others do not slow each other down."""
 
@@ -39,7 +40,7 @@ def look(tmp_path, monkeypatch):
         Partitions("cores", "cores"), Rules(prior_slowdown=1.0), None, layout="cores"
     )
     state = service.LoopState()
-    return lambda: cores_service.run_once(known, how, audit, is_dry=False, state=state)
+    return lambda: service.run_once(known, how, audit, is_dry=False, state=state, decide=cores_service.decide)
 
 
 def submit(cluster, name, *words, partition="cores"):
@@ -61,7 +62,7 @@ def test_a_job_starts_beside_one_that_it_gets_on_with(cluster, queue, look):
     bound, waiting = submit(cluster, "a", "-w", "n1"), submit(cluster, "a")
     jobs.wait_until(lambda: queue()[waiting].reason in ("Resources", "Priority"), "it to wait")
     assert look() == [Preference(waiting, ("n2",))]
-    assert (queue()[waiting].prefer, queue()[waiting].admin_comment) == ("n2", cores_service.MARK)
+    assert (queue()[waiting].prefer, queue()[waiting].admin_comment) == ("n2", MARK)
     assert look() == [], "nothing has changed"
     assert queue()[bound].prefer == ""
     cluster.run("scancel", bound, *leaving)
@@ -74,11 +75,11 @@ def test_a_preference_delays_nobody_and_is_taken_back(cluster, queue, look, tmp_
     other = submit(cluster, "b", "-w", "n2", "-n4")
     running(queue, *full, other)
     waiting, theirs = submit(cluster, "a"), submit(cluster, "a", "--prefer", "n4")
-    cluster.run("scontrol", "update", f"JobId={waiting}", "Prefer=n1", f"AdminComment={cores_service.MARK}")
+    cluster.run("scontrol", "update", f"JobId={waiting}", "Prefer=n1", f"AdminComment={MARK}")
     audit = service.AuditLog(None, lambda text: None)
-    assert [one.job for one in cores_service.release("cores", audit)] == [waiting]
+    assert [one.job for one in service.release_jobs(CORES, audit, (), released)] == [waiting]
     assert (queue()[waiting].prefer, queue()[theirs].prefer) == ("", "n4")
-    cluster.run("scontrol", "update", f"JobId={waiting}", "Prefer=n1", f"AdminComment={cores_service.MARK}")
+    cluster.run("scontrol", "update", f"JobId={waiting}", "Prefer=n1", f"AdminComment={MARK}")
     cluster.run("scancel", other)
     running(queue, waiting)
     assert queue()[waiting].nodes == ("n2",)
@@ -86,11 +87,11 @@ def test_a_preference_delays_nobody_and_is_taken_back(cluster, queue, look, tmp_
 
 def test_partitions_that_do_not_give_out_cores_are_refused(queue):
     now, settings = client.snapshot(), client.settings()
-    assert cores_service.advice(now, "cores", settings) == []
+    assert cores_service.advice(now, CORES, settings) == []
     for name in ("whole", "shared"):
         with pytest.raises(
             UsageError, match=f"partition {name} has OverSubscribe=.*leave out --layout cores"
         ):
-            cores_service.advice(now, name, settings)
+            cores_service.advice(now, Partitions(name, name), settings)
     with pytest.raises(UsageError, match="Slurm has no partition none"):
-        cores_service.advice(now, "none", settings)
+        cores_service.advice(now, Partitions("none", "none"), settings)

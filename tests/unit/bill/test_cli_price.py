@@ -58,13 +58,22 @@ def test_another_rate_and_another_function(prices):
     assert entry["discount_frac"]["fair"] == 0.0
 
 
-@pytest.mark.parametrize(("memory", "n_cores"), [("1GB", 2), ("16GB", 2), ("24GB", 3), ("20GB", 2.5)])
-def test_a_job_pays_for_its_share_of_memory_if_it_is_larger(prices, files, memory, n_cores):
+@pytest.mark.parametrize(("memory", "factor"), [("1GB", 1), ("16GB", 1), ("24GB", 1.5), ("20GB", 1.25)])
+def test_a_job_pays_for_its_share_of_memory_if_it_is_larger(prices, files, memory, factor, capsys):
     """Two of a node's eight cores, and of 64 GB."""
     with_size("sized.h5")
     (entry,) = prices("sized.h5", "--memory", memory)["prices"]
-    assert entry["job"]["n_cores"] == n_cores
-    assert entry["price_su"]["runtime"]["value"] == pytest.approx(n_cores * 60 / 3600)
+    assert (entry["job"]["n_cores"], entry["rate_su"]) == (2, factor)
+    assert entry["price_su"]["runtime"]["value"] == pytest.approx(factor * 2 * 60 / 3600)
+    words = ["--ledger", "books", "--json"]
+    assert main(["ledger", "open", "lab", "--grant", "10", *words]) == 0
+    charge = ["charge", "lab", "sized.h5", "--memory", memory, "--rate-su", "1", "--pricing", "runtime"]
+    assert main(["ledger", *charge, *words]) == 0
+    capsys.readouterr()
+    assert main(["ledger", "statement", "lab", *words]) == 0
+    facts = json.loads(capsys.readouterr().out)["lines"][-1]["facts"]
+    assert (facts["n_cores"], facts["billing_per_cpu"]) == (2, factor)
+    assert facts["runtime_su"] == entry["price_su"]["runtime"]["value"]
 
 
 def test_memory_that_no_node_has_is_refused(files, capsys):

@@ -92,7 +92,7 @@ def test_the_mean_is_that_of_all_the_time(pace, factor, seed):
     waited_s = np.stack([waited, np.full(len(base), factor)], axis=1)
     found = replace(
         base, before=pace * (3.0 - waited), during=ones, waited_s=waited_s, stratum=ones.astype(int),
-        corun_s=np.stack([ones, ones], axis=1),
+        since_s=ones, near_s=np.ones((len(base), 2)), far_s=np.zeros((len(base), 2)),
     )  # fmt: skip
     known = np.arange(len(base)) > 0  # before the first shutter there is none of the same stratum
     usual = waited_s[known].mean()
@@ -108,7 +108,7 @@ def test_luck_that_a_shutter_shares_with_the_windows_before_it_is_left_in_both()
     waited_s = np.stack([2 - luck, ones], axis=1)
     found = replace(
         base, before=luck, during=ALWAYS * luck + noise, waited_s=waited_s, stratum=ones.astype(int),
-        corun_s=np.stack([ones, ones], axis=1),
+        since_s=ones, near_s=np.ones((len(base), 2)), far_s=np.zeros((len(base), 2)),
     )  # fmt: skip
     assert (steadied(found).before == found.before).all()
     alone = replace(found, during=ALWAYS + noise)

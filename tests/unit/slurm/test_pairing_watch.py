@@ -99,12 +99,12 @@ def test_nobody_is_sent_to_wait_for_a_job_that_slurm_did_not_move(tmp_path, monk
     answering(tmp_path, monkeypatch, REFUSED)
     (tmp_path / "profiles").mkdir()
     two = [Release(6, 600.0, ""), Commit(Assignment((4,), ("n2",)), (2, 6), (2.0,), "")]
-    monkeypatch.setattr(service, "decide_actions", lambda *_: two)
     how = service.ServiceSettings(Partitions("whole", "shared"), Rules("greedy", prior_slowdown=1.3), None)
     known, state = job_history.ProfileHistory(str(tmp_path / "profiles")), service.LoopState()
     audit = service.AuditLog(None, lambda text: None)
     for tried in ([two[0]], []):
-        assert service.run_once(known, how, audit, is_dry=False, state=state) == tried
+        found = service.run_once(known, how, audit, is_dry=False, state=state, decide=lambda *_: two)
+        assert found == tried
     assert "JobId=4" not in (tmp_path / "said").read_text()
 
 
