@@ -47,7 +47,7 @@ LAYOUTS = {
     "threads": (1, 2, ((0, 1), (0, 1))),
 }
 """Ranks, threads of a rank, and which of two processors the target and the co-runner have."""
-CO_RUNNERS = ("hog", "spinner")
+CO_RUNNERS = ("hog", "spinner", "sleeper")
 TARGETS = tuple(name for name in toggled_programs.PREPARE if name not in CO_RUNNERS)
 
 
@@ -68,7 +68,7 @@ def label(args):
 
 
 class Pairs:
-    """What was prepared, and the file of what was measured."""
+    """Prepared programs, and their measurement in pairs."""
 
     def __init__(self, args):
         self.args, self.work = args, args.work.resolve()
@@ -93,11 +93,11 @@ class Pairs:
 
     def measure(self, pair, meter):
         """Truth and estimates of one run: one line of the file."""
-        both = list(zip(map(self.prepare, pair), self.launchers, strict=True))
+        target, co_runner = zip(map(self.prepare, pair), self.launchers, strict=True)
         folder = folder_of(self.work, (self.label, *pair, meter))
         is_shared = self.args.layout == "shared"
-        toggled = ToggledRun(*both, folder, self.library, self.env, meter, is_shared)
-        seen, found = toggled.measure(self.args.seconds, self.rng)
+        toggled = ToggledRun(target, [co_runner], folder, self.library, self.env, meter, is_shared)
+        seen, found = toggled.measure(toggled.alternating(self.args.seconds, self.rng))
         truth, interference = slowdown([found.run]), seen.profile.interference
         line = {"layout": self.label, "ranks": self.n_ranks, "meter": meter,
                 "target": pair[0], "co_runner": pair[1],

@@ -44,7 +44,7 @@ TOGGLE_S = 0.3
 BUBBLE_FRAC = 0.5
 """Part of the shutters of a production that have a bubble."""
 KINDS = {"scores": "score", "curves": "curve", "pairs": "pair", "productions": "production"}
-"""What a flag's names are measured for."""
+"""Purpose of each flag that takes names."""
 
 
 def launchers(mpirun, n_ranks):
@@ -100,9 +100,9 @@ class Bench:
     def pair(self, name):
         """Truth of one pair."""
         watched = [dataclasses.replace(self.prepare(one), toggle_s=TOGGLE_S) for one in name.split("+")]
-        both = list(zip(watched, self.launchers, strict=True))
-        run = ToggledRun(*both, self.work / name, events_library(self.work), ENV, "none")
-        found = run.run(self.args.seconds, np.random.default_rng(self.args.seed))
+        target, co_runner = zip(watched, self.launchers, strict=True)
+        run = ToggledRun(target, [co_runner], self.work / name, events_library(self.work), ENV, "none")
+        found = run.run(run.alternating(self.args.seconds, np.random.default_rng(self.args.seed)))
         return {"what": "pair", "name": name, **slowdown([found.run])}
 
     def production(self, name):
@@ -136,7 +136,7 @@ class Bench:
 
 
 def shown(profile):
-    """What `mpicoloc show` says of bubbles in a job, and the part of its time that shutters took."""
+    """A job's bubbles by `mpicoloc show`, and the part of its time that shutters took."""
     command = [sys.executable, "-m", "mpicoloc", "show", "--json", str(profile)]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=LIMIT_S)
     if done.returncode != 0:
@@ -250,12 +250,12 @@ def placements(found):
 
 
 def gain(best, worst, value_of):
-    """How much lower the mean slowdown of the best placement is."""
+    """Mean slowdown of the worst placement less that of the best."""
     return (sum(map(value_of, worst)) - sum(map(value_of, best))) / 4
 
 
 def placement_lines(found):
-    """How much the best placement gains on the worst one, as predicted and by the toggled pairs."""
+    """Gain of the best placement over the worst, as predicted and by the toggled pairs."""
     weights, hoped = Counter(), []
     for names, best, worst in placements(found):
         weights.update(worst)

@@ -1,11 +1,12 @@
-/* Two co-runners for measurements: one that streams through memory, one that only computes.
+/* Co-runners for measurements: one that streams through memory, one that only computes, one that sleeps.
 
    mpicc -O2 -o co_runners co_runners.c
-   mpirun -n 1 ./co_runners hog|spinner [seconds] */
+   mpirun -n 1 ./co_runners hog|spinner|sleeper [seconds] */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define HOG_BYTES (256UL << 20)
 #define SPINS 20000000
@@ -30,15 +31,17 @@ static void spin(void)
 int main(int argc, char **argv)
 {
     MPI_Init(&argc, &argv);
-    int is_hog = argc > 1 && strcmp(argv[1], "hog") == 0;
+    const char *name = argc > 1 ? argv[1] : "spinner";
     double end_s = MPI_Wtime() + (argc > 2 ? atof(argv[2]) : 1e9);
     size_t n = HOG_BYTES / 2 / sizeof(double);
     double *a = calloc(n, sizeof(double)), *b = calloc(n, sizeof(double));
     if (a == NULL || b == NULL)
         MPI_Abort(MPI_COMM_WORLD, 2);
     for (int i = 0; MPI_Wtime() < end_s; i++) {
-        if (is_hog)
+        if (strcmp(name, "hog") == 0)
             stream(i % 2 ? a : b, i % 2 ? b : a, n);
+        else if (strcmp(name, "sleeper") == 0)
+            usleep(20000);
         else
             spin();
     }

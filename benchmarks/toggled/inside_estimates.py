@@ -1,4 +1,4 @@
-"""What mpicoloc found in a run whose co-runner was stopped at times, for the time beside it alone."""
+"""Results of a run whose co-runner was stopped at times, for the time beside it alone."""
 
 import dataclasses
 import math

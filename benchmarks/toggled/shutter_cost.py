@@ -1,4 +1,4 @@
-"""What shutters cost the jobs that take turns: Breslow et al. 2013, section 8.1."""
+"""Cost of shutters for jobs that take turns: Breslow et al. 2013, section 8.1."""
 
 from mpicoloc.errors import UsageError
 

@@ -191,6 +191,7 @@ PREPARE = {
        for kind in ("read", "write", "random", "update") for size in (4, 12, 24, 64)},
     "hog": synthetic("hog"),
     "spinner": synthetic("spinner"),
+    "sleeper": synthetic("sleeper"),
 }  # fmt: skip
 
 

@@ -1,8 +1,9 @@
-"""A program and its co-runner, both under mpicoloc, the co-runner's ranks stopped and continued from outside.
+"""A program and its co-runners under mpicoloc, the co-runners' ranks stopped and continued from outside.
 
 Truth and estimate come from the same seconds: what the host does meanwhile is in both.
 """
 
+import itertools
 import os
 import re
 import shutil
@@ -89,19 +90,10 @@ class Calls:
 
 @dataclass
 class Switched:
-    """What `ToggledRun.run` has seen."""
+    """Result of `ToggledRun.run`."""
 
     run: Run
     names: list
-
-
-def signal_all(job, number):
-    """To every process of a job, wherever its launcher has put them."""
-    for pid in job.pids:
-        try:
-            os.kill(int(pid), number)
-        except ProcessLookupError:
-            pass
 
 
 def ranks_of(job):
@@ -115,39 +107,76 @@ def _names(pid):
     return {entry.split(b"=", 1)[0] for entry in programs.init_barrier.entries(pid, "environ")}
 
 
-class ToggledRun:
-    """One run of two programs, each a (`Watched`, `Launcher`) pair; `meter` of both, or "default"."""
+def job_env(folder, name, binary, meter):
+    """Environment of a job under mpicoloc, with its profile in the folder."""
+    profile = folder / f"{name}.h5"
+    profile.unlink(missing_ok=True)
+    env = programs.preload(binary, profile) | {"MPICOLOC_JOB_ID": f"{name}-{meter}-{os.getpid()}"}
+    return env if meter == "default" else {**env, "MPICOLOC_METER": meter}
 
-    def __init__(self, target, co_runner, folder, library, env, meter, is_shared=False):
-        self.target, self.co_runner, self.folder = target, co_runner, folder
-        self.state_s = target[0].toggle_s * (SHARED if is_shared else 1)
-        self.library, self.env, self.meter = library, env, meter
-        self.jobs, self.co_job, self.failed = [], None, False
-        self.n_co_runners, self.switched = 0, []
 
-    def env_of(self, name, binary):
-        profile = self.folder / f"{name}.h5"
-        profile.unlink(missing_ok=True)
-        env = programs.preload(binary, profile) | {"MPICOLOC_JOB_ID": f"{name}-{self.meter}-{os.getpid()}"}
-        if self.meter != "default":
-            env["MPICOLOC_METER"] = self.meter
-        return env
+class CoRunner:
+    """A program (`Watched`, `Launcher`) that runs without end beside the target."""
 
-    def launch_co_runner(self):
-        watched, launcher = self.co_runner
-        program, cwd = watched.endless, self.folder / "co-runner"
+    def __init__(self, program, folder, env, meter, label="co-runner"):
+        (self.watched, self.launcher), self.folder, self.label = program, folder, label
+        self.env, self.meter = env, meter
+        self.jobs, self.pids = [], []
+
+    def launch(self):
+        program, cwd = self.watched.endless, self.folder / self.label
         programs.place(program, cwd)
-        self.n_co_runners += 1
-        env = self.env | self.env_of(f"co-runner-{self.n_co_runners}", program.argv[0])
-        self.co_job = programs.start([*launcher.before, *launcher.command(program)], cwd, launcher.cores, env)
-        self.jobs.append(self.co_job)
-        self.co_job.since_s, self.co_job.pids = time.monotonic(), []
+        name = f"{self.label}-{len(self.jobs) + 1}"
+        env = self.env | job_env(self.folder, name, program.argv[0], self.meter)
+        command = [*self.launcher.before, *self.launcher.command(program)]
+        self.jobs.append(programs.start(command, cwd, self.launcher.cores, env))
+        self.since_s, self.pids = time.monotonic(), []
+
+    def revive(self):
+        """Start it again if it has ended."""
+        job = self.jobs[-1]
+        if job.poll() is not None:
+            if job.returncode or time.monotonic() - self.since_s < 1:
+                raise RuntimeError(f"the co-runner ended with {job.returncode}: see {self.folder}")
+            self.launch()
+            time.sleep(WARM_S)
+        if not self.pids or time.monotonic() < self.since_s + WARM_S:
+            self.pids = ranks_of(self.jobs[-1])
+
+    def signal(self, number):
+        """To every rank, wherever the launcher has put them."""
+        for pid in self.pids:
+            try:
+                os.kill(int(pid), number)
+            except ProcessLookupError:
+                pass
+
+    def stop(self):
+        self.signal(signal.SIGCONT)
+        for job in self.jobs:
+            programs.stop(job)
+
+
+class ToggledRun:
+    """One run of a program and its co-runners, each a (`Watched`, `Launcher`) pair; meter of all jobs.
+
+    A state is a number whose bits tell which co-runners run; `switched` has rows of begin, end and state.
+    """
+
+    def __init__(self, target, co_runners, folder, library, env, meter, is_shared=False):
+        self.target, self.folder, self.library = target, folder, library
+        self.env, self.meter, self.failed = env, meter, False
+        self.state_s = target[0].toggle_s * (SHARED if is_shared else 1)
+        labels = ["co-runner", "second", "third"]
+        self.co_runners = [CoRunner(one, folder, env, meter, label)
+                           for one, label in zip(co_runners, labels, strict=False)]  # fmt: skip
+        self.job, self.switched = None, []
 
     def launch_target(self):
         watched, launcher = self.target
         program, cwd = watched.endless, self.folder / "target"
         programs.place(program, cwd)
-        env, out = self.env | self.env_of("target", program.argv[0]), None
+        env, out = self.env | job_env(self.folder, "target", program.argv[0], self.meter), None
         if watched.calls:
             self.marks = Calls(watched, self.folder / "events")
             libraries = [one for one in (env.get("LD_PRELOAD"), str(self.library)) if one]
@@ -156,7 +185,6 @@ class ToggledRun:
             self.marks = Lines(watched, cwd / "terminal.txt")
             out = self.marks.writer
         self.job = programs.start(launcher.command(program), cwd, launcher.cores, env, out)
-        self.jobs.append(self.job)
         if out is not None:
             self.marks.follow()
 
@@ -165,54 +193,61 @@ class ToggledRun:
         while len(self.marks.events()[0]) < 3:
             if self.job.poll() is not None or time.monotonic() > end_s:
                 raise RuntimeError(f"no steps seen of {self.target[0].endless.name}: see {self.folder}")
-            self.revive()
+            for one in self.co_runners:
+                one.revive()
             time.sleep(0.1)
         time.sleep(WARM_S)
 
-    def revive(self):
-        """Start the co-runner again if it has ended."""
-        if self.co_job.poll() is not None:
-            if self.co_job.returncode or time.monotonic() - self.co_job.since_s < 1:
-                raise RuntimeError(f"the co-runner ended with {self.co_job.returncode}: see {self.folder}")
-            self.launch_co_runner()
-            time.sleep(WARM_S)
-        if not self.co_job.pids or time.monotonic() < self.co_job.since_s + WARM_S:
-            self.co_job.pids = ranks_of(self.co_job)
+    def alternating(self, seconds, rng):
+        """States and their lengths in s: all co-runners in turn with none."""
+        end_s, every = time.monotonic() + seconds, 2 ** len(self.co_runners) - 1
+        for is_beside in itertools.cycle((True, False)):
+            if time.monotonic() >= end_s:
+                return
+            part = BESIDE if is_beside else STOPPED
+            yield every * is_beside, part * (self.state_s + rng.uniform(0, JITTER_S))
 
-    def toggle(self, seconds, rng):
-        """Rows of begin, end and whether beside the co-runner, from switch to switch."""
-        end_s, is_beside = time.monotonic() + seconds, True
-        while time.monotonic() < end_s and self.job.poll() is None:
-            if is_beside:
-                self.revive()
-            signal_all(self.co_job, signal.SIGCONT if is_beside else signal.SIGSTOP)
-            begin_s, part = time.monotonic(), BESIDE if is_beside else STOPPED
-            time.sleep(part * (self.state_s + rng.uniform(0, JITTER_S)))
-            if self.co_job.poll() is None:
-                self.switched.append((begin_s, time.monotonic(), float(is_beside)))
-            is_beside = not is_beside
+    def toggle(self, states):
+        for state, length_s in states:
+            if self.job.poll() is not None:
+                return
+            running = [bool(state >> i & 1) for i in range(len(self.co_runners))]
+            for one, is_running in zip(self.co_runners, running, strict=True):
+                if is_running:
+                    one.revive()
+                one.signal(signal.SIGCONT if is_running else signal.SIGSTOP)
+            begin_s = time.monotonic()
+            time.sleep(length_s)
+            if all(one.jobs[-1].poll() is None for one in self.co_runners):
+                self.switched.append((begin_s, time.monotonic(), float(state)))
 
-    def run(self, seconds, rng):
-        """Run both for so long; returns a `Switched`."""
+    def run(self, states):
+        """Run all through these states; returns a `Switched`."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
-            self.launch_co_runner()
+            for one in self.co_runners:
+                one.launch()
             self.launch_target()
             self.wait_until_warm()
-            self.co_job.pids = ranks_of(self.co_job)
-            self.toggle(seconds, rng)
+            for one in self.co_runners:
+                one.pids = ranks_of(one.jobs[-1])
+            self.toggle(states)
             self.failed = self.job.poll() not in (None, 0)
-            signal_all(self.co_job, signal.SIGCONT)
+            for one in self.co_runners:
+                one.signal(signal.SIGCONT)
             time.sleep(0.5)
         finally:
             self.stop()
         return self.seen()
 
-    def measure(self, seconds, rng):
-        """Run both; returns what was seen (`Seen`) and the names of the kinds of steps."""
-        found = self.run(seconds, rng)
-        profiles = [self.opened(f"co-runner-{i + 1}") for i in range(self.n_co_runners)]
-        seen = Seen(self.opened("target"), profiles, np.array(self.switched))
+    def measure(self, states):
+        """Run all; returns what was seen (`Seen`) and the names of the kinds of steps."""
+        found = self.run(states)
+        profiles = [self.opened(f"{one.label}-{i + 1}")
+                    for one in self.co_runners for i in range(len(one.jobs))]  # fmt: skip
+        switched = np.array(self.switched)
+        switched[:, 2] = switched[:, 2] == 2 ** len(self.co_runners) - 1
+        seen = Seen(self.opened("target"), profiles, switched)
         np.save(self.folder / SWITCHED, seen.switched)
         return seen, replace(found, run=seen.active(found.run))
 
@@ -224,10 +259,10 @@ class ToggledRun:
         return mpicoloc.open(path).profile
 
     def stop(self):
-        if self.co_job is not None:
-            signal_all(self.co_job, signal.SIGCONT)
-        for job in self.jobs:
-            programs.stop(job)
+        for one in self.co_runners:
+            one.stop()
+        if self.job is not None:
+            programs.stop(self.job)
 
     def seen(self):
         times_s, names = self.marks.events()
@@ -240,7 +275,7 @@ class ToggledRun:
 
 
 def stored(folder):
-    """What the run in that folder has left; None: it has left nothing."""
+    """Profiles and states of the run in that folder; None: there are none."""
     if not (folder / SWITCHED).exists():
         return None
     co_profiles = [mpicoloc.open(path).profile for path in sorted(folder.glob("co-runner-*.h5"))]
