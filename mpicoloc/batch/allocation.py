@@ -413,6 +413,9 @@ def can_virtual_blocks(machine: Machine, uses: Uses, sizes: Ints) -> Bools:
     return np.array([found[size] for size in wanted], bool)
 
 
+FEWEST_SHARERS, LEAST_DELAY = "fewest-sharers", "least-delay"
+"""Allocations that choose by the running jobs, by observers in `link_allocation`; by themselves best-fit."""
+
 ALLOCATIONS = {
     one.name: one
     for one in (
@@ -421,6 +424,8 @@ ALLOCATIONS = {
         Allocation("exclusive", exclusive, is_bound_by_number=False, can=can_exclusive),
         Allocation("virtual-blocks", virtual_blocks, is_bound_by_number=False, can=can_virtual_blocks),
         Allocation("best-fit", best_fit, is_bound_by_number=True),
+        Allocation(FEWEST_SHARERS, best_fit, is_bound_by_number=True),
+        Allocation(LEAST_DELAY, best_fit, is_bound_by_number=True),
     )
 }
 """Allocations by name."""

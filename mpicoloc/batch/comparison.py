@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from mpicoloc.batch import engine, slots
+from mpicoloc.batch import engine, fragmentation, slots
+from mpicoloc.batch.allocation import FEWEST_SHARERS, LEAST_DELAY
 from mpicoloc.batch.engine import Schedule
 from mpicoloc.batch.inputs import Machine, Workload
+from mpicoloc.batch.link_allocation import FewestSharers, LeastDelay
 from mpicoloc.batch.links import LinkSharing, SharedLinks
 from mpicoloc.batch.order import Allocation, Order
 from mpicoloc.batch.shared_simulation import SharedSimulation, Sharing, Slowdowns, blind
@@ -53,6 +56,11 @@ class Outcome:
         Number of pairs of jobs that shared links of each level.
     subtrees_mean : tuple of float
         Mean number of subtrees of level 1 (first-level switches), 2, ... with nodes of a job.
+    compact_frac, log_compact_frac : dict of str to float or None
+        `fragmentation.compact_frac` of this schedule, and of the nodes in the log; {}: it does not give them.
+    idle_uplinks_frac : float or None
+        First-level switches whose up-links no job uses, which could be off: their fraction, over the time
+        until the last end (Jokanovic 2014, Figure 4.8). None: there are no up-links.
     """
 
     n_jobs: int
@@ -69,15 +77,21 @@ class Outcome:
     sharing_jobs_frac: float
     pairs_by_level: dict[int, int]
     subtrees_mean: tuple[float, ...]
+    compact_frac: dict[str, float | None]
+    log_compact_frac: dict[str, float | None]
+    idle_uplinks_frac: float | None
 
 
-def outcome(
-    workload: Workload, machine: Machine, schedule: Schedule, shared: SharedLinks, costs: SharingCosts
-) -> Outcome:
+def outcome(centre: Centre, schedule: Schedule, shared: SharedLinks, costs: SharingCosts) -> Outcome:
     """The metrics of a schedule."""
+    workload, machine = centre.workload, centre.machine
     wait_s, run_s = schedule.start_s - schedule.arrival_s, schedule.end_s - schedule.start_s
     is_small = workload.n_nodes <= machine.switch_size
     log_wait_s = workload.log.wait_s
+    of_switches = functools.partial(
+        fragmentation.compact_frac, workload.n_nodes, switch_size=machine.switch_size
+    )
+    switch_s = machine.n_switches * schedule.completion_s
     return Outcome(
         n_jobs=len(workload),
         completion_s=schedule.completion_s,
@@ -93,6 +107,9 @@ def outcome(
         sharing_jobs_frac=float((shared.n_sharers > 0).mean()),
         pairs_by_level=dict(shared.n_pairs),
         subtrees_mean=tuple(shared.n_subtrees.mean(axis=0).tolist()),
+        compact_frac=of_switches(shared.n_subtrees[:, 0].astype(np.int64)),
+        log_compact_frac={} if centre.log_switches is None else of_switches(centre.log_switches),
+        idle_uplinks_frac=1.0 - shared.used_switch_s / switch_s if machine.height > 1 else None,
     )
 
 
@@ -242,6 +259,8 @@ class Centre:
         Simulates the jobs without sharing.
     against : Allocation, optional
         Reference allocation: node hours lost to links are compared with those under it.
+    log_switches : ndarray of int, optional
+        `fragmentation.of_log` of the workload.
     """
 
     workload: Workload
@@ -252,13 +271,15 @@ class Centre:
     packs: bool = False
     simulate: engine.Simulate = engine.simulate
     against: Allocation | None = None
+    log_switches: Ints | None = None
 
 
 @dataclass(frozen=True)
 class Case:
     """One random draw: the programs of the jobs, and their slowdowns beside each other.
 
-    `utilisation` is the link utilisation of each program (`draws.of_programs`); None: links delay no job.
+    `utilisation` is the link utilisation of each program (`utilisation_files.of_programs`); None: links
+    delay no job.
     """
 
     seed: int
@@ -341,9 +362,11 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
     """
     check_names([name], centre.order_name)
     work, machine = centre.workload, centre.machine
-    links, record = SharedLinks(machine, len(work)), Record(len(work))
+    record, rule = Record(len(work)), centre.allocation.name
     kept = (record,) if keeps_places else ()
-    delayed = () if case.utilisation is None else (LinkSharing(machine, case.utilisation, case.programs),)
+    links = (FewestSharers if rule == FEWEST_SHARERS else SharedLinks)(machine, len(work))
+    delays = LeastDelay if rule == LEAST_DELAY else LinkSharing
+    delayed = () if case.utilisation is None else (delays(machine, case.utilisation, case.programs),)
     observers = (links, *kept, *delayed)
     if name == "none":
         schedule = centre.simulate(work, machine, centre.order, centre.allocation, observers)
@@ -356,7 +379,7 @@ def run(centre: Centre, name: str, case: Case, *, keeps_places: bool = True) -> 
     n_cores = cores_of(work, name)
     of_job = n_cores / work.cores_per_node
     costs = of_schedule(work, schedule, machine.n_nodes, of_job, busy_s, shared_s)
-    figures = outcome(work, machine, schedule, links, costs)
+    figures = outcome(centre, schedule, links, costs)
     lost = lost_node_hours(of_job, delayed[0].lost_s) if delayed else None
     return SharedRun(name, case.seed, schedule, figures, costs, record, links, n_cores, lost)
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
-import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,20 +13,18 @@ from mpicoloc import messages
 from mpicoloc.batch.comparison import Case
 from mpicoloc.batch.inputs import JobLog
 from mpicoloc.batch.shared_simulation import Slowdowns, drawn
-from mpicoloc.core.profile import Floats, Ints, Profile
-from mpicoloc.core.row_file import number_of, table_rows
+from mpicoloc.core.profile import Ints
 from mpicoloc.core.slowdown import (
     JobFeatures,
     PairSlowdowns,
     SlowdownModel,
     measured_programs,
     pair_slowdowns,
-    program_name,
 )
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing import model_file, queue_files
-from mpicoloc.profile import profiles
+from mpicoloc.place import utilisation_files
 
 N_SEEDS = 5
 """Default number of draws; a simulation in which nothing is random has a single draw."""
@@ -131,104 +127,12 @@ def check_job_names(log: JobLog, known: Collection[str]) -> None:
         )
 
 
-_NAMES_TOLD = 5
-
-
-def of_programs(
-    names: Sequence[str], table: Mapping[str, Mapping[int, float]], height: int, source: str
-) -> Floats:
-    """Link utilisation by program and level.
-
-    Shapes: result (n_programs, height). Result: 0 for programs that are not in the table. Values above 1
-    count as 1, as in `network.utilisation`. Raises `DataError` if the table has none of the programs, a
-    number is negative, or a program uses a level that the machine lacks.
-    """
-    if not table.keys() & set(names):
-        some = ", ".join(names[:_NAMES_TOLD]) + ", ..." * (len(names) > _NAMES_TOLD)
-        raise DataError(f"{source} has none of the programs that the jobs run ({some}): add at least one")
-    found = np.zeros((len(names), height))
-    for name, levels in table.items():
-        for level, value in levels.items():
-            if value < 0:
-                raise DataError(
-                    f"{source}: level {level} of {name} is {value:g}: give a fraction from 0 to 1"
-                )
-            if level >= height:
-                raise DataError(
-                    f"{source}: {name} uses level {level}, but the machine's links only have levels 0 to "
-                    f"{height - 1}: remove that level, or give a --topology with more levels"
-                )
-            if name in names:
-                found[names.index(name), level] = min(value, 1.0)
-    return found
-
-
-_LEVEL = re.compile(r"level_(\d{1,2})")
-
-
-def read_utilisation(path: str) -> dict[str, dict[int, float]]:
-    """Utilisation of levels by program.
-
-    Columns, or keys of JSON objects: ``program``, and ``level_L`` for at least one level L of links. The
-    number in ``level_L`` is the fraction of its time for which the program keeps the links of that level
-    busy. Level 0 is the links of hosts. Cells can be empty.
-
-    Raises `UsageError` if the file cannot be read. Raises `DataError` if a column is missing, a number is
-    malformed, or a program appears twice.
-    """
-    found: dict[str, dict[int, float]] = {}
-    for i, row in enumerate(table_rows(path, "utilisation", {"program", "level_1"}, {"program"}), 1):
-        name = str(row["program"])
-        if name in found:
-            raise DataError(f"{path}: row {i}: program {name!r} appears twice; keep one row")
-        levels = {int(match[1]): key for key in row if (match := _LEVEL.fullmatch(str(key)))}
-        values = {level: number_of(path, i, key, row[key]) for level, key in levels.items()}
-        found[name] = {level: value for level, value in values.items() if not math.isnan(value)}
-        if not found[name]:
-            raise DataError(f"{path}: row {i} has no level_1, level_2, ...: give at least one of these")
-    if not found:
-        raise DataError(f"{path} lists no program: add rows with program, level_1, level_2, ...")
-    return found
-
-
-def _utilisation(paths: Sequence[str]) -> dict[str, dict[int, float]]:
-    """Utilisation of levels by program.
-
-    Raises `DataError` if a file has no utilisation, or two files have the same program.
-    """
-    found: dict[str, dict[int, float]] = {}
-    for path in paths:
-        if path.endswith(".h5"):
-            profile = profiles.read(path)
-            table = {program_name(profile.job.command): _of_profile(path, profile)}
-        else:
-            table = read_utilisation(path)
-        if both := found.keys() & table.keys():
-            raise DataError(
-                f"{path}: program {min(both)} is also in another --utilisation file: keep it in only one"
-            )
-        found |= table
-    return found
-
-
-def _of_profile(path: str, profile: Profile) -> dict[int, float]:
-    network = profile.network
-    levels = {} if network is None else {row.level: row.utilisation_frac for row in network.levels}
-    known = {level: value for level, value in levels.items() if value is not None}
-    if not known:
-        raise DataError(
-            f"{path} has no utilisation of links: run the job with --topology, or give a table of the "
-            "utilisation that `mpicoloc network` prints"
-        )
-    return known
-
-
 def cases(
     args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool, layout: str = ""
 ) -> list[Case]:
     """The draws to simulate, each with programs and their slowdowns; a single draw if nothing is random."""
     seed = args.seed or 0
-    links = None if args.utilisation is None else _utilisation(args.utilisation)
+    links = None if args.utilisation is None else utilisation_files.read(args.utilisation)
     if not is_shared and links is None:
         ones = np.ones((1, 1))
         return [Case(seed, np.zeros(len(log), np.int64), Slowdowns(ones, ones))]
@@ -248,7 +152,11 @@ def cases(
     apart = PairSlowdowns(*[np.ones((len(names),) * 2)] * 3)
     pairs = pair_slowdowns(model, [known[name] for name in names]) if model else apart
     is_exact = bool((pairs.low == pairs.high).all())
-    busy = None if links is None else of_programs(names, links, height, " and ".join(args.utilisation))
+    busy = (
+        None
+        if links is None
+        else utilisation_files.of_programs(names, links, height, " and ".join(args.utilisation))
+    )
     found = []
     for number in range(seed, seed + _n_draws(args.seeds, is_random=table is None or not is_exact)):
         rng = np.random.default_rng(number)

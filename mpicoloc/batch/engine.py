@@ -40,6 +40,14 @@ class Settler(Protocol):
         """All jobs of this instant have begun and ended; the clock has not moved on yet."""
 
 
+@runtime_checkable
+class Picker(Protocol):
+    """An observer that may give a job other free nodes than the allocation."""
+
+    def pick(self, simulation: Simulation, job: int, nodes: Ints) -> Ints:
+        """As many free nodes for a job as those that the allocation chose, in ascending order."""
+
+
 @dataclass(frozen=True)
 class Schedule:
     """The outcome of each job of a workload.
@@ -107,6 +115,7 @@ class Simulation:
         self.repaced: set[int] = set()
         self._stale: set[int] = set()
         self._settlers = [one for one in observers if isinstance(one, Settler)]
+        self._pickers = [one for one in observers if isinstance(one, Picker)]
         self.busy_node_s, self.shared_node_s, self._counted_s = 0.0, 0.0, 0.0
         self._ends: list[tuple[float, int, int]] = []
         self._later: list[tuple[float, int]] = []
@@ -301,7 +310,13 @@ class Simulation:
         self._counted_s = self.now_s
 
     def _choose(self, job: int, n_nodes: int) -> Nodes | None:
-        return self.view.nodes_for(n_nodes)
+        chosen = self.view.nodes_for(n_nodes)
+        if chosen is None:
+            return None
+        nodes, use = chosen
+        for picker in self._pickers:
+            nodes = picker.pick(self, job, nodes)
+        return nodes, use
 
     def _begin(self, job: int, chosen: Nodes) -> None:
         view, (nodes, use) = self.view, chosen

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from mpicoloc.core.network import Levelled, Topology
 from mpicoloc.core.profile import Bools, Floats, Ints
@@ -52,6 +53,8 @@ class JobLog:
         Wait recorded in the log, s; -1: not known.
     memory_bytes : ndarray, shape (n,), optional
         Memory that the job requests or, if the log does not say, uses for each processor; -1: not known.
+    node_list : ndarray of str, shape (n,), optional
+        Names of the nodes that the job had, as a hostlist of Slurm; "": not known.
     """
 
     number: Ints
@@ -70,6 +73,7 @@ class JobLog:
     names: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     wait_s: Floats | None = None
     memory_bytes: Floats | None = None
+    node_list: NDArray[np.object_] | None = None
 
     def __len__(self) -> int:
         return len(self.number)

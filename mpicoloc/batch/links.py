@@ -50,6 +50,8 @@ class SharedLinks:
         Number of subtrees of level 1 (first-level switches), 2, ... with nodes of each job.
     n_pairs : dict of int to int
         Number of pairs of jobs that shared links of each level.
+    used_switch_s : float
+        Sum over first-level switches of the time in which a job used their up-links, s.
     """
 
     def __init__(self, machine: Machine, n_jobs: int) -> None:
@@ -57,6 +59,8 @@ class SharedLinks:
         self.n_sharers = np.zeros(n_jobs, np.int64)
         self.n_subtrees = np.ones((n_jobs, machine.height), np.int32)
         self.n_pairs = dict.fromkeys(range(1, machine.height), 0)
+        self.used_switch_s = 0.0
+        self._n_used, self._counted_s = 0, 0.0
         self._users: dict[tuple[int, int], set[int]] = {}
         self._links: dict[int, list[tuple[int, int]]] = {}
 
@@ -71,18 +75,38 @@ class SharedLinks:
             self.n_pairs[level] += len(here)
             others |= here
             links += own
-        for link in links:
-            self._users.setdefault(link, set()).add(job)
         if links:
             self._links[job] = links
+            self._count_time(simulation)
+        for link in links:
+            users = self._users.setdefault(link, set())
+            self._n_used += link[0] == 1 and not users
+            users.add(job)
         if others:
             self.n_sharers[job] += len(others)
             self.n_sharers[list(others)] += 1
 
+    def sharers(self, nodes: Ints) -> set[int]:
+        """The running jobs that use links which a job on these nodes would use."""
+        own = ((level, tree) for level, trees, _ in links_of(self.machine, nodes) for tree in trees)
+        return set().union(*(self._users.get(link, ()) for link in own))
+
+    def n_users(self) -> Ints:
+        """Number of jobs that use the links above each first-level switch."""
+        return np.array([len(self._users.get((1, tree), ())) for tree in range(self.machine.n_switches)])
+
     def ended(self, simulation: Any, job: int, nodes: Ints) -> None:
         """Remove a job from its links."""
-        for link in self._links.pop(job, ()):
+        links = self._links.pop(job, ())
+        if links:
+            self._count_time(simulation)
+        for link in links:
             self._users[link].discard(job)
+            self._n_used -= link[0] == 1 and not self._users[link]
+
+    def _count_time(self, simulation: Any) -> None:
+        self.used_switch_s += self._n_used * (simulation.now_s - self._counted_s)
+        self._counted_s = simulation.now_s
 
 
 @dataclass(frozen=True)
@@ -151,7 +175,7 @@ def _pairs(n_users: Ints) -> tuple[Ints, Ints, Ints]:
 
 _TOLERANCE = 1e-4
 """Tolerance of a delay, s for each second of work."""
-_LEAST_CHANGE = _TOLERANCE
+LEAST_CHANGE = _TOLERANCE
 """Changes of a delay that are smaller than this are ignored."""
 
 
@@ -185,7 +209,7 @@ class LinkSharing:
     ----------
     machine : Machine
     utilisation : ndarray, shape (n_programs, height)
-        See `draws.of_programs`.
+        See `utilisation_files.of_programs`.
     programs : ndarray of int, shape (n_jobs,)
         Program of each job.
 
@@ -207,6 +231,18 @@ class LinkSharing:
 
     def began(self, simulation: Simulation, job: int, nodes: Ints) -> None:
         """Add a job to the links above its subtrees, if it is in several."""
+        self._enter(job, nodes)
+        if self._beside.get(job):
+            self._touched.add(job)
+
+    def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
+        """Remove a job from its links, and mark the jobs that shared them for `settle`."""
+        if job in self._links:
+            self.lost_s[job] = simulation.link_lost_s[job]
+            self._touched |= self._leave(job)
+            self._touched.discard(job)
+
+    def _enter(self, job: int, nodes: Ints) -> None:
         busy = self._utilisation[self.programs[job]]
         links, alone = [], busy[0] if len(nodes) > 1 else 0.0
         beside: set[int] = set()
@@ -225,21 +261,16 @@ class LinkSharing:
             self._links[job], self._alone[job], self._beside[job] = links, alone, beside
             for other in beside:
                 self._beside[other].add(job)
-            if beside:
-                self._touched.add(job)
 
-    def ended(self, simulation: Simulation, job: int, nodes: Ints) -> None:
-        """Remove a job from its links, and mark the jobs that shared them for `settle`."""
-        if job not in self._links:
-            return
-        self.lost_s[job] = simulation.link_lost_s[job]
+    def _leave(self, job: int) -> set[int]:
+        """Remove a job from its links; returns the jobs that shared them."""
         for link in self._links.pop(job):
             self._users[link].remove(job)
         del self._alone[job]
-        self._touched.discard(job)
-        for other in self._beside.pop(job):
+        beside = self._beside.pop(job)
+        for other in beside:
             self._beside[other].discard(job)
-            self._touched.add(other)
+        return beside
 
     def settle(self, simulation: Simulation) -> None:
         """Update the delays of all jobs that the latest starts, ends and changes of pace can affect."""
@@ -252,8 +283,22 @@ class LinkSharing:
         self._touched.clear()
         for job, delay in delays.items():
             before = simulation.link_delay[job]
-            if abs(delay - before) > _LEAST_CHANGE or (before and not delay):
+            if abs(delay - before) > LEAST_CHANGE or (before and not delay):
                 simulation.set_link_delay(job, delay)
+
+    def load(self) -> Floats:
+        """Sum over the jobs above each first-level switch: fraction of time that they keep its links busy."""
+        above = (self._users.get((1, tree)) for tree in range(self.machine.n_switches))
+        return np.array([sum(users.columns[0]) if users else 0.0 for users in above])
+
+    def added_delays(self, simulation: Simulation, job: int, nodes: Ints) -> dict[int, float]:
+        """Change of each job's delay if a waiting job began on these nodes, and the delay of that job."""
+        self._enter(job, nodes)
+        if job not in self._links:
+            return {}
+        delays = self._delays(simulation, self._reached([job]))
+        self._leave(job)
+        return {one: delay - simulation.link_delay.get(one, 0.0) for one, delay in delays.items()}
 
     def _reached(self, seeds: Iterable[int]) -> list[int]:
         """Jobs that are connected to these by shared links, directly or through other jobs."""
@@ -286,5 +331,5 @@ class LinkSharing:
             np.array([inside, outside], np.float64),
         )
         alone = np.array([self._alone[job] for job in jobs])
-        pace = np.array([simulation.node_slowdown[job] for job in jobs])
+        pace = np.array([simulation.node_slowdown.get(job, 1.0) for job in jobs])
         return delays | dict(zip(jobs, job_delays(rows, alone, pace, _TOLERANCE).tolist(), strict=True))

@@ -46,7 +46,7 @@ _PARTIAL = (2, 3, 4)
 """Status codes of lines that describe only a part of a job. The whole job has a line of its own."""
 COMMAND = (
     "SLURM_TIME_FORMAT=%s sacct --allusers --allocations --parsable2 --format=JobIDRaw,User,Partition,Submit,"
-    "Eligible,Start,End,NNodes,NCPUS,Timelimit,AllocTRES,JobName"
+    "Eligible,Start,End,NNodes,NCPUS,Timelimit,AllocTRES,NodeList,JobName"
 )
 """The command that prints a log for `parse_sacct`. JobName is last because it can contain the separator."""
 REMEDY = "correct or remove it, or leave out such entries with --skip-damaged"
@@ -298,6 +298,7 @@ def _slurm_log(values: Mapping[str, Floats], words: Words, kept: Ints) -> JobLog
         names=names,
         wait_s=np.nan_to_num(values["start"] - arrival_s, nan=NO_JOB),
         memory_bytes=_memory_by_processor(values),
+        node_list=np.array(words["node_list"], object)[kept] if "node_list" in words else None,
     )
 
 
@@ -388,9 +389,10 @@ _KEYS = {
     "partition": ("Partition",),
     "queue": ("QOS",),
     "name": ("Name",),
+    "node_list": ("NodeList",),
 }
 _OTHERS = (
-    *("GroupId", "JobState", "NodeList", "WorkDir", "ReservationName", "Gres", "Account", "WcKey"),
+    *("GroupId", "JobState", "WorkDir", "ReservationName", "Gres", "Account", "WcKey"),
     *("Cluster", "ArrayJobId", "ArrayTaskId", "HetJobId", "HetJobOffset", "DerivedExitCode", "ExitCode"),
 )
 _JOBCOMP_COLUMNS = ("number", "submit", "start", "end", "nodes")
@@ -444,6 +446,7 @@ _COLUMNS = {
     "partition": ("partition",),
     "queue": ("qos",),
     "name": ("jobname",),
+    "node_list": ("nodelist",),
 }
 """Possible names of each column in the output of `sacct`. If several are there, the first of them counts."""
 _SACCT_COLUMNS = {"number": "JobIDRaw", "submit": "Submit", "start": "Start", "end": "End"}
@@ -529,7 +532,7 @@ def parse_json(text: str, source: str, *, skip_damaged: bool = False) -> tuple[J
     if not isinstance(jobs, list) or not all(isinstance(_part(job, "time"), dict) for job in jobs):
         raise DataError(f"{source} has no `jobs`, or one without `time`: print the log with {_JSON_COMMAND}")
     rows = [_json_words(job) for job in jobs]
-    words = {key: [row[key] for row in rows] for key in _READERS | _NAMES}
+    words = {key: [row[key] for row in rows] for key in (*_READERS, *_NAMES, "node_list")}
     numbers = range(1, len(jobs) + 1)
     return log_of(words, numbers, source, skip_damaged=skip_damaged, entry="job")
 
@@ -563,7 +566,7 @@ def _json_words(job: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-_JSON_NAMES = {"partition": "partition", "queue": "qos", "name": "name"}
+_JSON_NAMES = {"partition": "partition", "queue": "qos", "name": "name", "node_list": "nodes"}
 
 
 def _json_word(told: object) -> str:

@@ -22,6 +22,7 @@ from mpicoloc.batch import (
     comparison,
     draws,
     engine,
+    fragmentation,
     inputs,
     log_files,
     order,
@@ -96,7 +97,8 @@ def of(args: argparse.Namespace) -> Study:
     names = names_of(args)
     comparison.check_names(names, args.order)
     against = None if args.against is None else allocation.named(args.against)
-    centre = Centre(work, machine, args.order, *chosen, args.pack, simulate, against)
+    in_log = fragmentation.of_log(work.log, machine)
+    centre = Centre(work, machine, args.order, *chosen, args.pack, simulate, against, in_log)
     comparison.check_centre(centre, names)
     tariffs = [tariff(args.rate_su or 1.0, name) for name in args.pricing or ("fair", "runtime")]
     layout = CORES if slots.POLICIES.keys() & set(names) else ""
@@ -118,6 +120,10 @@ def is_comparison(args: argparse.Namespace) -> bool:
     delays = args.utilisation is not None
     if args.against is not None and not delays:
         raise UsageError("--against compares the time lost to shared links: give --utilisation, too")
+    if allocation.LEAST_DELAY in (args.allocation, args.against) and not delays:
+        raise UsageError(
+            f"--allocation {allocation.LEAST_DELAY} needs the demands of the programs: give --utilisation"
+        )
     if names_of(args) != ["none"]:
         return True
     others = (*(() if delays else _PROGRAM_FLAGS), *(() if args.page or delays else _PAGE_FLAGS))
@@ -203,6 +209,10 @@ def _partitions(args: argparse.Namespace, machine: Machine) -> tuple[Partition, 
         )
     if args.utilisation is not None:
         raise UsageError("--partitions cannot be combined with --utilisation: leave out one of them")
+    if args.allocation == allocation.FEWEST_SHARERS:
+        raise UsageError(
+            "--partitions cannot be combined with --allocation fewest-sharers: leave out one of them"
+        )
     try:
         with open(args.partitions, encoding="utf-8-sig", errors="replace") as file:
             text = file.read()
@@ -275,9 +285,20 @@ def show(outcome: Outcome, wall_s: float) -> None:
             (f"subtrees of level {level} of a job, mean", f"{mean:.3g}")
             for level, mean in enumerate(outcome.subtrees_mean, 1)
         ),
+        *(
+            (f"jobs of {name} switches on at most {fragmentation.CLASSES[name]}{where}", f"{frac:.1%}")
+            for where, found in (("", outcome.compact_frac), (", in the log", outcome.log_compact_frac))
+            for name, frac in found.items()
+            if frac is not None
+        ),
+        ("switches without used up-links, mean", _percent(outcome.idle_uplinks_frac)),
         ("simulated in", seconds(wall_s)),
     ]
     console().print(listing(word_columns(("figure", "value")), rows, "Simulated batch system"))
+
+
+def _percent(frac: float | None) -> str:
+    return "-" if frac is None else f"{frac:.1%}"
 
 
 def _wait(value_s: float | None) -> str:
@@ -439,6 +460,8 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     """Metrics of one run as columns, for example ``pairs_level_1`` and ``subtrees_level_1`` for level 1."""
     told = {name: value for name, value in row.items() if name not in _NOT_FIGURES}
     pairs, subtrees = told.pop("pairs_by_level"), told.pop("subtrees_mean")
+    for key in ("compact_frac", "log_compact_frac"):
+        told |= {f"{key} {name}": value for name, value in told.pop(key).items()}
     told |= {f"pairs_level_{level}": n for level, n in pairs.items()}
     return told | {f"subtrees_level_{level}": mean for level, mean in enumerate(subtrees, 1)}
 

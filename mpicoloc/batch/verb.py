@@ -50,8 +50,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--allocation",
         metavar="NAME",
         default="first-available",
-        help="how nodes are chosen: first-available (default), first-contiguous, exclusive, virtual-blocks "
-        "or best-fit",
+        help="how nodes are chosen: first-available (default), first-contiguous, exclusive, virtual-blocks, "
+        "best-fit, fewest-sharers (of links) or, with --utilisation, least-delay",
     )
     add(
         "--estimates",

@@ -304,6 +304,8 @@ class Placed:
         Value that no placement beats; the objective itself if the search was exhaustive.
     method : str
         "exhaustive" or "annealing".
+    n_link_pairs : int or None
+        Number of pairs of jobs that share links; None: no topology is given.
     """
 
     problem: Problem
@@ -313,6 +315,7 @@ class Placed:
     value: float
     bound: float
     method: str
+    n_link_pairs: int | None = None
 
     @property
     def gap_frac(self) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpicoloc.core.plain_values import plain_prediction
+from mpicoloc.core.units import counted
 from mpicoloc.errors import printable
 from mpicoloc.place.place import Placed
 from mpicoloc.show.figures import Figure, Row, short
@@ -94,6 +95,7 @@ def as_json(placed: Placed, hosts: Sequence[str | int], wall_s: float, seed: int
         "seed": seed,
         "n_nodes": placed.problem.n_nodes,
         "n_slots": placed.problem.n_slots,
+        "n_link_pairs": placed.n_link_pairs,
         "slowdowns": {
             job.id: plain_prediction(slowdown) for job, slowdown in zip(jobs, placed.slowdowns, strict=True)
         },
@@ -118,3 +120,5 @@ def show(placed: Placed, hosts: Sequence[str], wall_s: float) -> None:
     )
     line = f"{_WORDS[placed.objective]} {placed.value:.4f}, {how_good}; found in {wall_s:.2f} s"
     out.print(line, soft_wrap=not out.is_terminal, markup=False)
+    if placed.n_link_pairs is not None:
+        out.print(f"{counted(placed.n_link_pairs, 'pair')} of jobs share links")

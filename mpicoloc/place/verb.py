@@ -8,6 +8,7 @@ from measured pairs. --figures draws the placement.
   mpicoloc place jobs.csv --slowdowns pairs.csv --nodes 8 --objective worst
   mpicoloc place jobs.csv --curves curves.csv --hosts 'n[0-7]' --slots 2 \
       --apart a,b --at-most c=1.2 --whole d --files hosts
+  mpicoloc place jobs.csv --curves c.csv --nodes 8 --topology 'XGFT(2;4,2;1,1)'
 """
 
 from __future__ import annotations
@@ -22,8 +23,11 @@ from typing import TYPE_CHECKING
 from mpicoloc import messages
 from mpicoloc.cli import arguments
 from mpicoloc.errors import UsageError
+from mpicoloc.network import flags as fabric
 
 if TYPE_CHECKING:
+    from mpicoloc.core.network import Levelled
+    from mpicoloc.core.profile import Ints
     from mpicoloc.place.anneal import Constraints
     from mpicoloc.place.place import Placed
 
@@ -42,6 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_layout(parser, "relative to packed runs on n_nodes nodes")
     add("--nodes", metavar="N", type=arguments.count, help="number of identical nodes")
     add("--hosts", metavar="LIST", help="names of the nodes, e.g. n[0-7],m1, in place of --nodes")
+    fabric.add_topology(parser)
+    add("--utilisation", metavar="FILE", action="append",
+        help="with --topology: fraction of time for which each program keeps the links of each level busy: "
+        "program, level_1, ...; or a profile; may be repeated")  # fmt: skip
     add("--slots", metavar="S", type=arguments.count, default=2, help="jobs per node (default 2)")
     add("--seed", metavar="K", type=arguments.whole(0), default=0, help="random seed (default 0)")
     add(
@@ -73,12 +81,19 @@ def run(args: argparse.Namespace) -> int:
         raise UsageError("give either --curves FILE or --slowdowns FILE for the programs")
     if args.propagation is not None and args.curves is None:
         raise UsageError("--propagation needs --curves: pairs do not show the effect of uneven pressure")
+    if args.utilisation is not None and args.topology is None:
+        raise UsageError("--utilisation is that of links: give --topology, too")
     if args.files is not None and args.hosts is None:
         raise UsageError("--files needs the names of the nodes: give --hosts in place of --nodes")
     names = _host_names(args)
     from mpicoloc.place import terminal
 
+    network = None if args.topology is None else _hosts(args, names)
     placed, wall_s = _placed(args, len(names))
+    if network is not None:
+        began_s = time.perf_counter()
+        placed = _arranged(args, placed, *network)
+        wall_s += time.perf_counter() - began_s
     if args.files is not None:
         _write_files(args, placed, names)
     if args.figures is not None:
@@ -147,6 +162,46 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
     began_s = time.perf_counter()
     placed = place.place(problem_for, np.random.default_rng(args.seed), args.objective, settings)
     return placed, time.perf_counter() - began_s
+
+
+def _hosts(args: argparse.Namespace, names: list[str]) -> tuple[Levelled, Ints]:
+    """The topology, and the host of each node in it."""
+    import numpy as np
+
+    from mpicoloc.network import files
+    from mpicoloc.network.topology.fabric import host_finder
+
+    found = files.fabric_of(args.topology, None, None)
+    for note in found.notes:
+        messages.note(note)
+    if args.hosts is not None:
+        host = host_finder(found)
+        numbers = [host(name, i, "--hosts") for i, name in enumerate(names)]
+        if len(set(numbers)) < len(numbers):
+            raise UsageError(f"--hosts {args.hosts} has two names of one host: name each host once")
+        return found.topology, np.array(numbers)
+    if len(names) > len(found.hosts()):
+        raise UsageError(
+            f"--nodes {len(names)}: the topology has {len(found.hosts())} hosts: give a larger one, or "
+            "fewer nodes"
+        )
+    return found.topology, found.hosts()[: len(names)]
+
+
+def _arranged(args: argparse.Namespace, placed: Placed, topology: Levelled, hosts: Ints) -> Placed:
+    """The placement with its nodes exchanged so that jobs contend least for links."""
+    import numpy as np
+
+    from mpicoloc.place import links, utilisation_files
+
+    jobs = placed.problem.jobs
+    busy = np.ones((len(jobs), topology.height))
+    if args.utilisation is not None:
+        table, programs = utilisation_files.read(args.utilisation), [job.program for job in jobs]
+        busy = utilisation_files.of_programs(programs, table, topology.height, " and ".join(args.utilisation))
+    contention = links.Contention(topology, hosts, [job.n_nodes for job in jobs], busy)
+    slots = links.arrange(placed.slots, contention, np.random.default_rng(args.seed))
+    return replace(placed, slots=slots, n_link_pairs=contention.n_pairs(slots))
 
 
 def _constraints(args: argparse.Namespace) -> Constraints:

@@ -1,5 +1,7 @@
 """The batch simulator: what holds for every schedule, and the small examples of Jokanovic 2014, chapter 4."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -104,9 +106,9 @@ def test_no_job_shares_links_with_more_jobs_than_figure_4_6_allows(nodes, togeth
     others = data.draw(st.permutations(sorted({*range(8)} - {*nodes})))
     cuts = sorted(data.draw(st.sets(st.integers(1, len(others) - 1))))
     shared = SharedLinks(small, len(cuts) + 2)
-    shared.began(None, 0, np.array(nodes))
+    shared.began(SimpleNamespace(now_s=0.0), 0, np.array(nodes))
     for job, own in enumerate(np.split(np.array(others), cuts), 1):
-        shared.began(None, job, np.sort(own))
+        shared.began(SimpleNamespace(now_s=0.0), job, np.sort(own))
     assert shared.n_subtrees[0].tolist() == [len(nodes) // together[0], len(nodes) // together[1], 1]
     assert shared.n_sharers[0] <= sum(most)
 
@@ -116,9 +118,9 @@ def test_three_jobs_of_figure_4_10():
     marenostrum = inputs.named("MareNostrum")
     shared = SharedLinks(marenostrum, 3)
     second, fifth = 324, 4 * 324
-    shared.began(None, 0, np.array([second, fifth]))
-    shared.began(None, 1, np.array([second + 1, second + 18]))
-    shared.began(None, 2, np.array([second + 19, fifth + 18]))
+    shared.began(SimpleNamespace(now_s=0.0), 0, np.array([second, fifth]))
+    shared.began(SimpleNamespace(now_s=0.0), 1, np.array([second + 1, second + 18]))
+    shared.began(SimpleNamespace(now_s=0.0), 2, np.array([second + 19, fifth + 18]))
     assert shared.n_sharers.tolist() == [2, 2, 2] and shared.n_pairs == {1: 2, 2: 1}
     assert marenostrum.n_nodes == 3096 and marenostrum.n_switches == 172
 

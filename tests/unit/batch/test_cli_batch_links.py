@@ -106,6 +106,8 @@ def test_allocations_of_the_example_are_compared_by_what_they_lose(capsys):
     assert effectiveness["n"] == 2
     assert effectiveness["low"] <= effectiveness["value"] <= effectiveness["high"]
     assert effectiveness["value"] > 1
+    least = policy("--allocation", "least-delay")["links_lost_node_hours"]
+    assert least["value"] < blocks["links_lost_node_hours"]["value"]
 
 
 def test_a_compressed_log_that_is_cut_is_one_line(capsys):
@@ -118,6 +120,7 @@ def test_a_compressed_log_that_is_cut_is_one_line(capsys):
     ("words", "code", "said"),
     [
         (("--against", "exclusive"), 2, "give --utilisation, too"),
+        (("--allocation", "least-delay"), 2, "needs the demands of the programs: give --utilisation"),
         ((*TABLE, "--against", "x"), 2, "allocation 'x' is unknown"),
         ((*TABLE, "--pack"), 2, "--pack applies only to jobs that share nodes"),
         ((*TABLE, "--slowdowns", "pairs.csv"), 2, "--slowdowns applies only to jobs that share nodes"),

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from test_batch_simulation import log_of
 
-from mpicoloc.batch import allocation, draws, engine, inputs, order
+from mpicoloc.batch import allocation, engine, inputs, order
 from mpicoloc.batch.links import LinkSharing
 from mpicoloc.batch.order import Allocation
 from mpicoloc.batch.shared_simulation import SharedSimulation, Slowdowns, blind
@@ -15,6 +15,7 @@ from mpicoloc.batch.sharing_rules import Joining
 from mpicoloc.core import network
 from mpicoloc.core.network import Topology
 from mpicoloc.errors import DataError
+from mpicoloc.place import utilisation_files
 
 MACHINE = inputs.of_hosts(Topology((4, 4), (1, 2), (1e9, 1e9)), np.arange(16))
 
@@ -187,9 +188,9 @@ def test_where_nobody_waits_links_end_no_job_earlier(jobs, busy):
 )
 def test_bad_utilisation(table, words):
     with pytest.raises(DataError, match=words):
-        draws.of_programs(("lu", "cg"), table, 3, "t.csv")
+        utilisation_files.of_programs(("lu", "cg"), table, 3, "t.csv")
 
 
 def test_utilisation_of_programs():
-    found = draws.of_programs(("lu", "cg"), {"cg": {1: 0.25, 2: 1.2}, "ep": {1: 0.1}}, 3, "t.csv")
+    found = utilisation_files.of_programs(("lu", "cg"), {"cg": {1: 0.25, 2: 1.2}, "ep": {1: 0.1}}, 3, "t.csv")
     assert found.tolist() == [[0, 0, 0], [0, 0.25, 1]]

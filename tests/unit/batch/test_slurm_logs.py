@@ -48,6 +48,12 @@ def test_memory_is_told_for_each_processor(resources, n_bytes):
     assert read(GOOD)[0].memory_bytes is None
 
 
+def test_the_nodes_of_a_job_are_read():
+    log, _ = read(f"n[1-2]|{GOOD}", header=f"NodeList|{HEADER}")
+    assert log.node_list.tolist() == ["n[1-2]"]
+    assert read(GOOD)[0].node_list is None
+
+
 def test_headers_that_mean_the_same():
     for old, new in (("Job", "JOB"), ("JobName", "JobName%30"), ("IDRaw", "ID"), ("IDRaw", "IDRaw%20")):
         assert read(GOOD, header=HEADER.replace(old, new))[0].limit_s[0] == 26 * 3600

@@ -75,6 +75,32 @@ def test_annealing_has_a_bound_and_the_same_seed_the_same_answer(folder, capsys)
     assert first["gap_frac"] == pytest.approx(first["objective"] / first["bound"] - 1)
 
 
+def test_equal_nodes_are_chosen_by_their_links(folder, capsys):
+    (folder / "used.csv").write_text("program,level_1\nlu,0.6\ncg,0.5\nep,0.1\nmg,0.1\n")
+    words = ("--topology", "XGFT(2;4,2;1,1)", "--utilisation", "used.csv")
+    found, plain = placed(capsys, *FULL, *words), placed(capsys, *FULL)
+    assert (found["n_link_pairs"], plain["n_link_pairs"]) == (0, None)
+    assert found["objective"] == plain["objective"]
+    switches = {name: {node // 4 for node in nodes} for name, nodes in found["placement"].items()}
+    assert all(len(one) == 1 for one in switches.values())
+    assert main.main(["place", *FULL, *words]) == 0
+    assert "0 pairs of jobs share links" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--utilisation", "used.csv"), 2, "give --topology, too"),
+        (("--topology", "XGFT(1;4;1)"), 2, "--nodes 8: the topology has 4 hosts"),
+        (("--topology", "XGFT(2;4,2;1,1)", "--utilisation", "none.csv"), 2, "none.csv cannot be read"),
+    ],
+)
+def test_what_is_wrong_with_a_topology_is_one_line(folder, capsys, words, code, said):
+    found, error = refused(capsys, "place", *FULL, *words)
+    assert found == code
+    assert said in error
+
+
 @pytest.mark.parametrize("objective", ["speedup", "worst"])
 def test_other_objectives(folder, capsys, objective):
     found = placed(capsys, *FULL, "--objective", objective)
