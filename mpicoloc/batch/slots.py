@@ -22,9 +22,8 @@ from mpicoloc.core.profile import Floats, Ints
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing.cores_plan import EMPTY_NODE_FRAC, Losses, Pressure
+from mpicoloc.pairing.spread_plan import HALVES, halves, least_loss
 
-HALVES = 2
-"""Slots of a node under ``spread``."""
 _N_DIGITS = 12
 """Digits of a slowdown that are kept, so that rounding errors change no speed."""
 
@@ -302,27 +301,9 @@ class _Chooser(Losses):
         suffered, is_used = self.believed.suffered[:, program], free < HALVES
         caused = np.where(is_used, self.caused[:, program], EMPTY_NODE_FRAC)
         own = float(self.believed.excess[program, program])
-        best, least = np.zeros_like(free), np.inf
-        # The slowest node sets the speed, so nodes are chosen among those up to each possible slowdown.
-        for most in np.unique(suffered[free > 0].round(_N_DIGITS)).tolist():
-            allowed = np.where(suffered <= most + 10.0**-_N_DIGITS, free, 0)
-            if allowed.sum() >= n_slots:
-                wanted = halves(allowed, np.argsort(caused, kind="stable"), n_slots)
-                slowest = max(most, own) if wanted.max() == HALVES else most
-                loss = n_slots * slowest + float(wanted @ caused)
-                best, least = (wanted, loss) if loss < least else (best, least)
+        best, _, least = least_loss(free, suffered, caused, own, n_slots)
         is_room = int(np.count_nonzero(~is_used)) * HALVES >= n_slots
         return None if is_room and n_slots * own <= least else best
-
-
-def halves(free: Ints, order: Ints, n_slots: int) -> Ints:
-    """Slots on each node: one of each in this order, then second ones if there are too few nodes."""
-    wanted = np.zeros_like(free)
-    ordered = order[free[order] > 0]
-    wanted[ordered[:n_slots]] = 1
-    second = ordered[free[ordered] > 1][: max(n_slots - len(ordered), 0)]
-    wanted[second] = HALVES
-    return wanted
 
 
 def _filled(free: Ints, loss: Floats, n_slots: int) -> Ints:

@@ -173,6 +173,14 @@ class BatchJob:
         nodes, a range of nodes, a reservation, features, or more than one task of an array.
     prefer : str
         Features of nodes that the job prefers.
+    comment : str
+        The user's comment.
+    most_nodes : int
+        Largest number of nodes that the job may have; 0: not given.
+    min_cpus : int
+        Least number of processors on each node.
+    is_shaped : bool
+        Whether the user says how the job's tasks lie on nodes, or wants nodes without other jobs.
     """
 
     id: int
@@ -196,6 +204,10 @@ class BatchJob:
     is_bound: bool = False
     memory_bytes: float = 0.0
     prefer: str = ""
+    comment: str = ""
+    most_nodes: int = 0
+    min_cpus: int = 1
+    is_shaped: bool = False
 
     @property
     def is_on_nodes(self) -> bool:
@@ -210,7 +222,10 @@ class BatchJob:
 
 @dataclass(frozen=True)
 class BatchNode:
-    """One node. `is_up`: the node accepts jobs, either at once or when its current jobs have ended."""
+    """One node. `is_up`: the node accepts jobs, either at once or when its current jobs have ended.
+
+    `n_used` is the number of processors of its jobs, as far as the batch system tells.
+    """
 
     name: str
     n_cpus: int
@@ -218,6 +233,7 @@ class BatchNode:
     is_up: bool
     partitions: tuple[str, ...]
     features: tuple[str, ...] = ()
+    n_used: int = 0
 
 
 @dataclass(frozen=True)

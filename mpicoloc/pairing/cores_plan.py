@@ -137,7 +137,7 @@ def preferences(now: Snapshot, partition: str, programs: Programs) -> list[Prefe
         key=lambda node: node.name,
     )
     waiting = [job for job in now.jobs if _may_prefer(job, partition) and job.id in programs.of_job]
-    residents = _Residents(now, nodes, programs)
+    residents = Residents(now, nodes, programs)
     found: dict[tuple[int, int, int], tuple[str, ...]] = {}
     chosen = []
     for job in sorted(waiting, key=sharing_plan.order)[:MAX_AHEAD]:
@@ -158,13 +158,26 @@ def cores_on_node(job: BatchJob) -> int:
     return -(-max(job.n_tasks, job.n_cpus) // max(job.n_nodes, 1))
 
 
-class _Residents:
-    """Jobs on nodes: an entry for each job and node, the job that is expected to end last first."""
+class Residents:
+    """Jobs on nodes: an entry for each job and node, the job that is expected to end last first.
+
+    Attributes
+    ----------
+    used : ndarray of int, shape (n_nodes,)
+        Cores with jobs.
+    free_s : ndarray, shape (n_nodes,)
+        Expected end of the last job, s since 1970.
+    memory_bytes : ndarray, shape (n_nodes,)
+        Memory requested by the jobs.
+    has_unknown : ndarray of bool, shape (n_nodes,)
+        Whether a job's program is unknown.
+    """
 
     def __init__(self, now: Snapshot, nodes: Sequence[BatchNode], programs: Programs) -> None:
         index = {node.name: i for i, node in enumerate(nodes)}
         running = [job for job in now.jobs if job.is_on_nodes]
-        running.sort(key=lambda job: -programs.ends_s.get(job.id, job.start_s + job.limit_s))
+        end_s = {job.id: programs.ends_s.get(job.id, job.start_s + job.limit_s) for job in running}
+        running.sort(key=lambda job: -end_s[job.id])
         entries = [
             (index[name], i, programs.of_job.get(job.id, -1), cores_on_node(job))
             for i, job in enumerate(running) for name in job.nodes if name in index
@@ -173,11 +186,16 @@ class _Residents:
         self.slowdowns = programs.slowdowns
         self.node, self.job, self.program, cores = np.array(entries, np.int64).reshape(-1, 4).T
         self.part = cores / self.n_cpus[self.node]
-        used = np.zeros(len(nodes), np.int64)
+        self.used = used = np.zeros(len(nodes), np.int64)
+        self.has_unknown = np.bincount(self.node[self.program < 0], minlength=len(nodes)) > 0
         self.up_to = np.zeros(len(cores), np.int64)
+        self.free_s, self.memory_bytes = np.zeros(len(nodes)), np.zeros(len(nodes))
         for entry, (i, n) in enumerate(zip(self.node.tolist(), cores.tolist(), strict=True)):
             used[i] += n
             self.up_to[entry] = used[i]
+            job = running[self.job[entry]]
+            self.free_s[i] = max(self.free_s[i], end_s[job.id])
+            self.memory_bytes[i] += job.memory_bytes
         self._losses: dict[int, tuple[Losses, Bools]] = {}
 
     def losses(self, n_cores: int) -> tuple[Losses, Bools]:
@@ -192,7 +210,7 @@ class _Residents:
 
 
 def _preferred(
-    nodes: Sequence[BatchNode], residents: _Residents, program: int, n_cores: int, n_nodes: int
+    nodes: Sequence[BatchNode], residents: Residents, program: int, n_cores: int, n_nodes: int
 ) -> tuple[str, ...]:
     """Names of the nodes on which a job of this program and size should run; empty: no preference."""
     fits = np.flatnonzero(n_cores < residents.n_cpus)

@@ -177,7 +177,7 @@ def _add_watching(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--shared", metavar="PARTITION", default="shared",
         help="partition for pairs, with two jobs on a processor, which only this service fills; with "
-        "--layout cores the partition to which users submit (default shared)",
+        "--layout cores or spread the partition to which users submit (default shared)",
     )  # fmt: skip
     group.add_argument(
         "--interval-s", metavar="S", type=positive, default="10", help="time between two polls (default 10)"
@@ -207,11 +207,10 @@ def _watch(args: argparse.Namespace) -> int:
 
 def _is_by_cores(args: argparse.Namespace) -> bool:
     """Whether the service works on a partition that gives out cores. Raises `UsageError` for others."""
-    from mpicoloc.core.slowdown import CORES, TURNS
+    from mpicoloc.core.slowdown import CORES, SPREAD, check_layout
 
-    if args.layout not in ("", TURNS, CORES):
-        raise UsageError(f"the service knows the layouts {TURNS} and {CORES}, not {args.layout!r}")
-    return bool(args.layout == CORES)
+    check_layout(args.layout, "", "")
+    return args.layout in (CORES, SPREAD)
 
 
 def _partitions(args: argparse.Namespace) -> Partitions:
@@ -223,22 +222,24 @@ def _partitions(args: argparse.Namespace) -> Partitions:
     is_of_pairs = (args.policy, args.threshold, args.node_cores, args.node_memory)
     if is_of_pairs != ("blossom", 1.0, math.inf, math.inf):
         raise UsageError(
-            "--layout cores chooses nodes, not pairs: leave out --policy, --threshold, --node-cores and "
-            "--node-memory"
+            f"--layout {args.layout} chooses nodes, not pairs: leave out --policy, --threshold, "
+            "--node-cores and --node-memory"
         )
     return service.Partitions(args.shared, args.shared)
 
 
 def _release(args: argparse.Namespace) -> int:
     """Release the waiting jobs that the service has assigned to nodes."""
+    from mpicoloc.core.slowdown import CORES, SPREAD
     from mpicoloc.network.topology.hostlist import expand
-    from mpicoloc.pairing import cores_plan, sharing_plan
+    from mpicoloc.pairing import cores_plan, sharing_plan, spread_plan
     from mpicoloc.pairing.terminal import show_action
     from mpicoloc.slurm import service as service_loop
 
     names = expand(args.release, "--release") if args.release else ()
     audit = service_loop.AuditLog(args.audit, messages.trouble)
-    released = cores_plan.released if _is_by_cores(args) else sharing_plan.released
-    for action in service_loop.release_jobs(_partitions(args), audit, names, released):
+    released = {CORES: cores_plan.released, SPREAD: spread_plan.released}
+    undo = released.get(args.layout, sharing_plan.released)
+    for action in service_loop.release_jobs(_partitions(args), audit, names, undo):
         show_action(action)
     return 0

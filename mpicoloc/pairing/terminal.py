@@ -25,6 +25,7 @@ from mpicoloc.pairing.fitted import COVERAGE
 from mpicoloc.pairing.model_file import StoredModel
 from mpicoloc.pairing.policies import Plan
 from mpicoloc.pairing.sharing_plan import Action, Commit
+from mpicoloc.pairing.spread_plan import Shape
 from mpicoloc.show.table import Column, console, interval, interval_notes, listing
 
 if TYPE_CHECKING:
@@ -97,7 +98,10 @@ def _makespan_s(plan: Plan, slots: Sequence[policies.Slot]) -> float:
 
 def show_action(action: Action | Preference) -> None:
     """Print one decision of the pairing service immediately."""
-    if isinstance(action, Preference):
+    if isinstance(action, Shape):
+        told = f"may be spread over {','.join(action.nodes)}" if action.nodes else "packed again"
+        print(f"{action.job} {told}")
+    elif isinstance(action, Preference):
         print(f"{action.job} prefers {','.join(action.nodes) or 'no nodes'}")
     elif isinstance(action, Commit):
         *leader, job = action.share.jobs

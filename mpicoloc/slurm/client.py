@@ -109,6 +109,11 @@ _CONDITIONS = (
 )
 """Fields with conditions beyond nodes and processors. Fields of arrays count too, because a change to one
 task of an array changes all tasks."""
+_SHAPES = (
+    *("contiguous", "tasks_per_node", "tasks_per_socket", "tasks_per_core", "tasks_per_board"),
+    *("sockets_per_node", "cores_per_socket", "threads_per_core"),
+)
+"""Fields with conditions on how tasks lie on nodes."""
 _NO_VALUE = 0xFFFFFFFE
 _UNLIMITED = (0, 0xFFFFFFFF, _NO_VALUE, math.inf)
 
@@ -252,6 +257,10 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         or (row["state_reason"] or "") not in REASONS_FOR_NODES,
         memory_bytes=_memory_bytes(row, n_nodes) if has_memory else 0.0,
         prefer=str(row.get("prefer") or ""),
+        comment=str(row.get("comment") or ""),
+        most_nodes=int(most) if (most := _number(row["max_nodes"])) < _NO_VALUE else 0,
+        min_cpus=int(_number(row.get("minimum_cpus_per_node"))),
+        is_shaped=any(_is_given(row.get(name)) for name in _SHAPES),
     )
 
 
@@ -279,7 +288,10 @@ def _node(row: Mapping[str, Any]) -> BatchNode:
     memory_bytes = _number(row["real_memory"]) * 2**20
     given = row.get("features") or ()  # a text in Slurm 22.05
     features = tuple(given.split(",") if isinstance(given, str) else map(str, given))
-    return BatchNode(str(row["name"]), int(_number(row["cpus"])), memory_bytes, is_up, partitions, features)
+    return BatchNode(
+        str(row["name"]), int(_number(row["cpus"])), memory_bytes, is_up, partitions, features,
+        n_used=int(_number(row.get("alloc_cpus"))),
+    )  # fmt: skip
 
 
 def _number(value: Any) -> float:

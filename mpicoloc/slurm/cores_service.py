@@ -1,7 +1,7 @@
-"""The pairing service on a partition that gives out cores: each job prefers nodes that suit it.
+"""The pairing service on a partition that gives out cores: each job prefers nodes that suit it, or is spread.
 
 Slurm tries a job's preferred nodes (`Prefer`) first, and starts the job elsewhere if these have no room. So
-no job starts later than without the service, which can die at any time.
+preferences delay no job, even after the service has died.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from mpicoloc.core.batch_system import PENDING, BatchJob, Snapshot
+from mpicoloc.core.slowdown import SPREAD
 from mpicoloc.core.units import counted
 from mpicoloc.errors import UsageError
-from mpicoloc.pairing import sharing_plan
+from mpicoloc.pairing import sharing_plan, spread_plan
 from mpicoloc.pairing.cores_plan import Preference, Programs, is_marked, preferences
 from mpicoloc.slurm import service
 from mpicoloc.slurm.job_history import ProfileHistory
@@ -45,7 +46,7 @@ def advice(now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping
     if sharing not in ("NO", "YES:1", "FORCE:1") or "cons_" not in select:
         raise UsageError(
             f"partition {name} has OverSubscribe={sharing} and SelectType={select}, which do not give out "
-            "cores: set OverSubscribe=NO and select/cons_tres, or leave out --layout cores"
+            "cores: set OverSubscribe=NO and select/cons_tres, or leave out --layout"
         )
     nodes = [node for node in now.nodes if name in node.partitions]
     nameless = [node.name for node in nodes if node.name not in node.features]
@@ -58,7 +59,7 @@ def advice(now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping
 
 
 def decide(now: Snapshot, known: ProfileHistory, how: service.ServiceSettings) -> list[Preference]:
-    """The preferences that differ from those that the jobs have."""
+    """Preferences that differ from those that the jobs have; with the layout `SPREAD`, shapes of jobs."""
     partition = how.partitions.shared
     there = [
         job for job in now.jobs
@@ -74,6 +75,9 @@ def decide(now: Snapshot, known: ProfileHistory, how: service.ServiceSettings) -
         np.fmax(value, high) if how.rules.is_cautious else value,
         {job.id: job.start_s + features[job.id].runtime_s for job in there if job.id in features},
     )
+    if how.layout == SPREAD:
+        runtime_s = {job: found.runtime_s for job, found in features.items()}
+        return spread_plan.shapes(now, partition, programs, runtime_s, np.diag(value))
     wanted = preferences(now, partition, programs)
     return [one for one in wanted if _is_change(now.by_id[one.job], one)]
 

@@ -63,7 +63,8 @@ class ServiceSettings:
     n_sharing : int
         Jobs per processor in the queue for sharing (2 for Slurm's OverSubscribe=FORCE:2).
     layout : str
-        `TURNS`; or `CORES` if the queue gives out cores, which is then both queues of `partitions`.
+        `TURNS`; or `CORES` or `SPREAD` if the queue gives out cores, which is then both queues of
+        `partitions`.
     """
 
     partitions: sharing_plan.Partitions
@@ -593,6 +594,8 @@ def service_settings(
 
     Raises `UsageError` if the service cannot apply these rules.
     """
+    if model_path is None and layout == slowdown.SPREAD:
+        raise UsageError("--watch --layout spread needs --model FILE")
     if model_path is None and rules.prior_slowdown is None:
         raise UsageError("--watch needs --model FILE, or --prior-slowdown X until there is a model")
     if rules.policy == "blossom" and layout == TURNS:

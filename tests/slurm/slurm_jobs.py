@@ -43,7 +43,7 @@ class Cluster:
         self.key.chmod(0o600)
 
     def plugstack(self, *words):
-        """What plugstack.conf says from the next job on; None: no plugin."""
+        """Write plugstack.conf, in effect from the next job on; None: without the plugin."""
         line = f"optional {self.plugin} {' '.join(map(str, words))}\n" if words != (None,) else ""
         Path(self.plan.folder, "plugstack.conf").write_text(line)
 
@@ -74,7 +74,7 @@ class Cluster:
         return int(self.run("sbatch", "--parsable", "-o", "%j.log", *words, file))
 
     def facts(self, job):
-        """What slurmctld says of a job."""
+        """Fields of a job in `scontrol show job`."""
         words = self.run("scontrol", "-o", "show", "job", job).split(" ")
         return dict(word.split("=", 1) for word in words if "=" in word)
 
@@ -91,7 +91,7 @@ class Cluster:
         return facts
 
     def until(self, job, condition, what):
-        """What `condition()` gives once that is true; else all that is known of a job is told."""
+        """Wait for `condition()` and return its value; a timeout error has the job's state and logs."""
         try:
             return jobs.wait_until(condition, f"job {job} {what}", LIMIT_S)
         except AssertionError as error:
@@ -99,7 +99,7 @@ class Cluster:
             raise
 
     def output(self, job):
-        """What the batch job has printed so far."""
+        """Output of the batch job so far."""
         log = self.work / f"{job}.log"
         return log.read_text(errors="replace") if log.exists() else ""
 
@@ -108,7 +108,7 @@ class Cluster:
         jobs.wait_until((self.work / f"up.{job}").exists, f"job {job} to be measured", 30)
 
     def price(self, job):
-        """What the job's comment tells of its profiles."""
+        """The mpicoloc entry of the job's AdminComment: number and price of its profiles."""
         return json.loads(self.facts(job)["AdminComment"])["mpicoloc"]
 
     def save(self, job):

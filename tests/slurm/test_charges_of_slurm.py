@@ -1,4 +1,4 @@
-"""What Slurm ran is charged from the spool; what it killed has a record, whenever its profile comes."""
+"""Charges of Slurm jobs from the spool, with and without a profile; a killed step leaves a record."""
 
 import jobs
 import pytest

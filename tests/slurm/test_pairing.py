@@ -242,7 +242,7 @@ def test_a_service_goes_on_by_itself_when_slurmctld_was_killed_meanwhile(
 
 
 def n_ends(cluster, pair):
-    """How often each of these jobs has ended."""
+    """Number of entries of each job in Slurm's log of completed jobs."""
     ended = [line.split()[0] for line in Path(cluster.plan.folder, "log/jobs.txt").read_text().splitlines()]
     return [ended.count(f"JobId={job}") for job in pair]
 

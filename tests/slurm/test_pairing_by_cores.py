@@ -9,6 +9,7 @@ import pytest
 import sample
 
 from mpicoloc.errors import UsageError
+from mpicoloc.pairing import spread_plan
 from mpicoloc.pairing.cores_plan import MARK, Preference, released
 from mpicoloc.pairing.policies import Rules
 from mpicoloc.pairing.sharing_plan import Partitions
@@ -36,11 +37,13 @@ def look(tmp_path, monkeypatch):
 
     monkeypatch.setattr(service, "expected_slowdowns", expected)
     audit = service.AuditLog(str(tmp_path / "audit.jsonl"), lambda text: None)
-    how = service.ServiceSettings(
-        Partitions("cores", "cores"), Rules(prior_slowdown=1.0), None, layout="cores"
-    )
     state = service.LoopState()
-    return lambda: service.run_once(known, how, audit, is_dry=False, state=state, decide=cores_service.decide)
+
+    def once(layout="cores"):
+        how = service.ServiceSettings(CORES, Rules(prior_slowdown=1.0), None, layout=layout)
+        return service.run_once(known, how, audit, is_dry=False, state=state, decide=cores_service.decide)
+
+    return once
 
 
 def submit(cluster, name, *words, partition="cores"):
@@ -85,13 +88,55 @@ def test_a_preference_delays_nobody_and_is_taken_back(cluster, queue, look, tmp_
     assert queue()[waiting].nodes == ("n2",)
 
 
+def test_a_job_is_spread_over_halves_of_nodes(cluster, queue, look):
+    """Every node has two free cores, so a job of a whole node would wait."""
+    running(queue, *(submit(cluster, "b", "-w", f"n{i}") for i in range(1, 5)))
+    own = submit(cluster, "a", "-c2", "-D", "/tmp")
+    waiting = submit(cluster, "a", "-c2", "--comment", spread_plan.SPREAD_COMMENT)
+    jobs.wait_until(lambda: queue()[waiting].reason in ("Resources", "Priority"), "it to wait")
+    assert look("spread") == [], "the first job's user has not allowed it"
+    cluster.run("scancel", own)
+    (shape,) = look("spread")
+    assert (shape.job, shape.n_nodes, shape.min_cpus) == (waiting, (1, 2), 2)
+    running(queue, waiting)
+    assert (queue()[waiting].nodes, queue()[waiting].n_cpus) == (shape.nodes, 4)
+
+
+def test_a_spread_job_may_begin_on_a_whole_node(cluster, queue, look):
+    """Slurm takes what is free first, so the job waits no longer than without the service."""
+    others = [submit(cluster, "b", "-w", f"n{i}", "-n3") for i in range(1, 5)]
+    running(queue, *others)
+    waiting = submit(cluster, "a", "-n4", "--comment", spread_plan.SPREAD_COMMENT)
+    comment = "mpicoloc spreads this job of 1 nodes and 1 CPUs"
+    shape = spread_plan.Shape(waiting, ("n1", "n2"), (1, 2), 4, 2, comment)
+    words = [f"{name}={value}" for name, value in shape.changes().items()]
+    cluster.run("scontrol", "update", f"JobId={waiting}", *words)
+    cluster.run("scancel", others[2])
+    running(queue, waiting)
+    assert (queue()[waiting].nodes, queue()[waiting].n_cpus) == (("n3",), 4)
+
+
+def test_a_spread_job_is_packed_again(cluster, queue, look):
+    running(queue, *(submit(cluster, "b", "-w", f"n{i}", "-n3") for i in range(1, 5)))
+    waiting = submit(cluster, "a", "-c2", "--comment", spread_plan.SPREAD_COMMENT)
+    comment = "mpicoloc spreads this job of 1 nodes and 1 CPUs"
+    shape = spread_plan.Shape(waiting, ("n1", "n2"), (1, 2), 4, 2, comment)
+    words = [f"{name}={value}" for name, value in shape.changes().items()]
+    cluster.run("scontrol", "update", f"JobId={waiting}", *words)
+    assert queue()[waiting].most_nodes == 2
+    audit = service.AuditLog(None, lambda text: None)
+    assert [one.job for one in service.release_jobs(CORES, audit, (), spread_plan.released)] == [waiting]
+    found = queue()[waiting]
+    assert (found.most_nodes, found.n_cpus, found.min_cpus) == (1, 4, 1)
+    assert (found.prefer, found.admin_comment) == ("", "")
+    assert not found.is_bound
+
+
 def test_partitions_that_do_not_give_out_cores_are_refused(queue):
     now, settings = client.snapshot(), client.settings()
     assert cores_service.advice(now, CORES, settings) == []
     for name in ("whole", "shared"):
-        with pytest.raises(
-            UsageError, match=f"partition {name} has OverSubscribe=.*leave out --layout cores"
-        ):
+        with pytest.raises(UsageError, match=f"partition {name} has OverSubscribe=.*leave out --layout"):
             cores_service.advice(now, Partitions(name, name), settings)
     with pytest.raises(UsageError, match="Slurm has no partition none"):
         cores_service.advice(now, Partitions("none", "none"), settings)

@@ -1,4 +1,4 @@
-"""What decides how pairs are made: which of Slurm's own means let two chosen jobs share, and no third."""
+"""Slurm features that pairing relies on: two chosen jobs share a node, and a third stays out."""
 
 import jobs
 import pytest

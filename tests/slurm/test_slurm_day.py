@@ -26,13 +26,16 @@ WAYS = ("exclusive", "shared", "pairs")
 PROGRAMS = {"lmp", "hpcc", "heat2d", "nbody"}
 BLOCK_LIMIT_S = 200
 NEAR_FRAC, NEAR_S = 0.20, 6.0
-"""How near a simulated end is to the real one, of the makespan; s: Slurm tells whole ones, job after job."""
+"""Tolerance of simulated end times, the larger one counts: fraction of the makespan, and s.
+
+Slurm reports whole seconds, and these errors add up from job to job.
+"""
 pytestmark = [pytest.mark.e2e, pytest.mark.serial, pytest.mark.timeout(600)]
 
 
 @dataclass(frozen=True)
 class Day:
-    """What is left of it: numbers of the jobs by way, Slurm's list of what ended, and so on."""
+    """Results of the page, read before its last block: job numbers by way, Slurm's accounting, and so on."""
 
     ways: dict
     ended: list
@@ -91,7 +94,7 @@ def seen(folder, shell, blocks, patch):
 
 
 def modelled(folder):
-    """What the model was made of and is, if there is one, and what the last jobs leave, those beside it."""
+    """The page's model: training set, card (None: no model), numbers of the last jobs, their audit log."""
     file, audit = folder / "slowdowns.model", folder / "model.jsonl"
     numbers = [int(word) for word in (folder / "model.txt").read_text().split()]
     runs, troubles = training_sets.read_runs(sorted(map(str, (folder / "spool").glob("*.h5"))))

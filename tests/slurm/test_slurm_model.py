@@ -32,7 +32,7 @@ def page(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def compared(page):
-    """What was measured of the program that came later, and what is predicted."""
+    """Pairs with the later program: the two names, measured slowdown, predicted slowdown."""
     from mpicoloc.pairing import model_file, training_sets
 
     folder, _ = page

@@ -71,7 +71,7 @@ def as_user(user, command, env, place):
 
 
 def told_of(env):
-    """What slurmctld tells of each job, by number; numbers that newer releases wrap are plain."""
+    """Fields of each job in `squeue --json`, by job number; numbers that newer releases wrap are plain."""
     command = ["squeue", "--json", "--states=all"]
     found = subprocess.run(command, env=env, capture_output=True, timeout=LIMIT_S, check=True)
 
@@ -159,7 +159,7 @@ while time.time() < end_s:
     for make in (lambda at: os.symlink(key, at), lambda at: shutil.copy(own, at), os.mkfifo):
         put(10, make)
 """
-"""What a user may lay where profiles are wanted; the last one changes while the job is closed."""
+"""Script of a hostile user: it plants files in place of profiles; the last changes while the job closes."""
 
 
 def test_a_hostile_user_has_signed_what_his_steps_left_and_nothing_else(lab, openmpi_program):

@@ -83,7 +83,7 @@ def random(n, rng):
 
 
 def products(n, rng):
-    """What jobs suffer by sensitivity and pressure; run times scatter widely."""
+    """Slowdowns are sensitivity times pressure; run times scatter widely."""
     runtime = np.exp(rng.normal(5, 1, n))
     return runtime[:, None] * (1 + np.outer(rng.gamma(2, 0.6, n), rng.random(n))), runtime
 

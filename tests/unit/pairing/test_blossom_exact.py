@@ -86,7 +86,7 @@ def test_as_the_exact_matching(problem, must_pair, n_neighbours, tolerance_frac)
 
 @pytest.mark.parametrize("must_pair", [False, True])
 def test_costs_of_many_sizes_are_all_seen(must_pair):
-    """What is small beside the largest weight is not small beside those that are chosen."""
+    """Weights that are negligible beside the largest one still matter beside the chosen ones."""
     rng = np.random.default_rng(0)
     weights = sizes(401, 0, rng)
     weights = np.maximum(weights, weights.T)

@@ -256,7 +256,7 @@ def test_one_campaign_at_a_time_in_a_folder(tmp_path):
 
 
 def test_without_locks_nothing_is_ended(tmp_path, monkeypatch):
-    """What runs in the folder may be another campaign's, which is at work."""
+    """A process in the folder may belong to another campaign that is still running."""
 
     def unknown(file, operation):
         raise OSError(errno.ENOLCK, "No locks available")

@@ -1,4 +1,4 @@
-"""Which nodes suit jobs that share nodes by cores."""
+"""Choice of nodes for jobs that share nodes by cores."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What is expected of two jobs that have met."""
+"""Expected slowdowns of pairs, from earlier meetings."""
 
 import dataclasses
 import math

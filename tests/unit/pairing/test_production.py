@@ -77,7 +77,7 @@ def test_what_a_run_suffered_is_not_in_the_features_that_it_is_told_by(slowdowns
 
 @given(st.lists(st.floats(1.1, 3.0), min_size=2, max_size=7), st.data())
 def test_nor_is_what_the_other_job_suffered_meanwhile(slowdowns, data):
-    """What goes wrong while both are there goes wrong for both."""
+    """A disturbance during the meeting hits both jobs, so the co-runner's features must not reveal it."""
     rows = as_measured_and_worse(slowdowns, data, "b")
     assert rows[0].co_runner == rows[1].co_runner
 

@@ -1,4 +1,4 @@
-"""What is said to the batch system, for any queue."""
+"""Changes that the sharing plan asks of the batch system, for any queue."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""What every slowdown model keeps, whatever it is made of."""
+"""Properties that every slowdown model must have."""
 
 import dataclasses
 import functools

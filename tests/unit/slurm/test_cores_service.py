@@ -1,4 +1,4 @@
-"""What the service decides on a partition that gives out cores, and what it refuses."""
+"""Decisions of the service on a partition that gives out cores, and settings that it refuses."""
 
 import pytest
 from slurm_programs import answering
@@ -98,8 +98,8 @@ def test_settings_that_contradict_the_layout_are_refused(sharing, is_right):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--watch", "--layout", "spread"], "the service knows the layouts turns and cores, not 'spread'"),
-        (["--release", "--layout", "near"], "the service knows the layouts turns and cores, not 'near'"),
+        (["--watch", "--layout", "spread"], "spread needs the slowdowns of all pairs: leave out --prior"),
+        (["--release", "--layout", "near"], "--layout must be turns, cores or spread, got 'near'"),
         (["--release", "--layout", "cores", "--shared", "none"], "Slurm has no partition none: see --alone"),
         (
             ["--watch", "--layout", "cores", "--policy", "greedy"],

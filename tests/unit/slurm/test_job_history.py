@@ -1,4 +1,4 @@
-"""What the pairing service believes of profiles: each is a stranger's word on his own jobs."""
+"""The pairing service treats each profile as an unverified claim by a user about that user's own jobs."""
 
 import dataclasses
 import json
@@ -93,7 +93,7 @@ def test_a_job_does_not_run_longer_than_its_time_limit_whatever_its_profiles_say
     seen = []
 
     class Told(MeasuredTable):
-        """What the plan is made with."""
+        """Slowdown table that notes the run time of each target that the plan asks about."""
 
         def predict(self, target, co_runners):
             seen.append(target.runtime_s)

@@ -1,4 +1,4 @@
-"""What the pairing service decides with what it knows."""
+"""Decisions of the pairing service for given queues, nodes and knowledge of the jobs."""
 
 import dataclasses
 import itertools

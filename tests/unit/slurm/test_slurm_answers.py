@@ -1,4 +1,4 @@
-"""What Slurm's commands say: recorded answers of Slurm 22.05."""
+"""Reading the answers of Slurm's commands: recordings of Slurm 22.05, newer formats, and failures."""
 
 import contextlib
 import copy

@@ -1,4 +1,4 @@
-"""What is signed when a job of Slurm is over, and what is not."""
+"""Profiles that are signed when a Slurm job ends, and profiles that are not."""
 
 import json
 import os
@@ -283,7 +283,7 @@ def test_an_account_cannot_look_like_another_job():
 
 
 def told(monkeypatch, folder, comment, **changes):
-    """What Slurm is told when a price is written to a job with that comment."""
+    """The new AdminComment, after a price is written to a job that had `comment`."""
     scontrol = folder / "scontrol"
     scontrol.write_text(f"#!/bin/sh\nprintf '%s' \"$3\" > {folder}/told\n")
     scontrol.chmod(0o755)

@@ -30,7 +30,7 @@ def site(tmp_path, monkeypatch):
 
 
 def told(tmp_path, monkeypatch, **changes):
-    """What Slurm says of job 11 from now on."""
+    """Replace squeue and scontrol by scripts that report job 11, with `changes`."""
     squeue = squeue_script(tmp_path, UserID=str(os.getuid()), **changes)
     scontrol = f"case $1 in update) ;; *) echo '{STEP.strip()}';; esac"
     stand_in(tmp_path, monkeypatch, {"squeue": squeue, "scontrol": scontrol})

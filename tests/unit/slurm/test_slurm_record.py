@@ -1,4 +1,4 @@
-"""What Slurm's commands say of a step, as a record; and its file."""
+"""Records of steps, made from the output of Slurm's commands, and the files that hold them."""
 
 import json
 import os

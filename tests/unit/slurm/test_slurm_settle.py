@@ -32,7 +32,7 @@ def key(tmp_path):
 
 
 def told(tmp_path, monkeypatch, script=None, **changes):
-    """What squeue says of job 11 from now on."""
+    """Replace squeue by a script that reports job 11, with `changes`, or that runs `script`."""
     stand_in(tmp_path, monkeypatch, {"squeue": squeue_script(tmp_path, script, **changes)})
 
 
@@ -223,7 +223,7 @@ def test_the_epilog_makes_what_is_missing_of_its_own_start_only(spool, key):
 
 
 def closed(spool, key):
-    """What the epilog of job 11 makes."""
+    """File names of the records that the epilog of job 11 writes."""
     start = client.query_start(11, 1000)
     return [os.path.basename(str(one)) for one in files.settle_job(str(spool), start, key, 1795378200.0)]
 
