@@ -1,13 +1,13 @@
-"""What mpicoloc adds to one small MPI operation, beside the least that any shim adds, and beside other tools.
+"""Time that mpicoloc adds to one small MPI operation, beside minimal shims and other tools.
 
     python benchmarks/calls.py [--mpirun mpirun.openmpi,mpirun.mpich] [--rounds 12] [--seconds 0.8]
 
 Two ranks on two processors. A round runs every variant once, in random order, as a job of its own that times
-short bursts of each operation (`calls/micro.c`) and keeps their 5 % quantile. Printed is the median over the
-rounds of what a variant adds to the bare run of the same round, in ns per operation, with its 95 % interval
-(bootstrap over rounds): on a busy machine the intervals get wide. Operations between the ranks are compared
-only in rounds in which a cache line took as long between the two processors with and without the variant.
-The floors are shims made from `calls/floor.c` in the same run.
+short bursts of each operation (`calls/micro.c`) and keeps their 5 % quantile. The tables have the median over
+the rounds of what a variant adds to the bare run of the same round, in ns per operation, with its 95 %
+interval (bootstrap over rounds): on a busy machine the intervals get wide. Operations between the ranks are
+compared only in rounds in which a cache line took about as long between the two processors with and without
+the variant. The floors are shims that do the least possible, from `calls/floor.c`, measured in the same run.
 """
 
 import json
@@ -47,7 +47,7 @@ BETWEEN = ("put", "get", "pingpong", "allreduce", "window")
 SAME_LINE = 1.25
 """Runs whose distances differ by a larger factor do not compare."""
 LIMITS = {"mpicoloc": 1.5, "mpicoloc trace": 2.5}
-"""What a variant may add, in parts of what the clock floor adds."""
+"""Target of each variant: the most that it adds, as a multiple of what the clock floor adds."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ def cost_cell(table, variant, name, rng):
 
 
 def ratio(table, variant, floor, name, rng):
-    """What a variant adds over what a floor adds; None where the floor's cost does not stand out."""
+    """Cost of a variant over a floor's, with its interval; None if the floor's is not clearly above 0."""
     ours, least = added(table, variant, name), added(table, floor, name)
 
     def statistic(rounds):

@@ -1,10 +1,10 @@
-"""How wrong the estimates are on simulated jobs of known slowdown.
+"""Errors of the slowdown estimates on simulated jobs of known slowdown.
 
     python benchmarks/estimators.py [--runs 60] [--meter burst|count]
 
 Meter burst: the jobs of `tests/unit/measure/test_estimators.py`: 60 s, shutters of 3.2 ms every 200 ms.
 Prints, over the runs of each job: mean error of the estimate, its spread, mean half-width of the 95 %
-interval, and how often that holds the truth.
+interval, and the share of intervals that hold the true slowdown.
 Meter count: programs of `tests/unit/measure/test_count.py`; the same columns as for burst.
 """
 

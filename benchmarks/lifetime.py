@@ -1,12 +1,13 @@
-"""What mpicoloc costs at the start and the end of a job, and how much memory it takes at any run length.
+"""Cost of mpicoloc at the start and the end of a job, and its memory for jobs of different lengths.
 
     python benchmarks/lifetime.py [--mpirun mpirun.openmpi] [--rounds 9] [--calls 10000,1000000,10000000]
 
-Two ranks (`calls/lifetime.c`). The first table compares a program that does nothing but `MPI_Init` and
-`MPI_Finalize`: runs in random order, the median of what each way adds to the bare run of its round, with its
-95 % interval. *start* is from the first command to the end of `MPI_Init`: the time that a user waits
-longer for the first line of the program. *processor* is the time of all processes of the run, those that
-outlive the launcher included. The second table has one run for each length.
+Two ranks (`calls/lifetime.c`). The first table is of a program that does nothing but `MPI_Init` and
+`MPI_Finalize`: the ways run in random order in each round, and the table has the median of what each way adds
+to the bare run of its round, with its 95 % interval. *start* is the time from the launch command to the end
+of `MPI_Init`: what is added to it delays the first line of the program. *processor* is the processor time of
+all processes of the run, including those that outlive the launcher. The second table has one run for each
+number of calls.
 """
 
 import ctypes

@@ -1,11 +1,11 @@
-"""What mpicoloc costs a job that is alone on its node: paired runs with and without it, in turns.
+"""Cost of mpicoloc for a job that is alone on its node: paired runs with and without it, in turns.
 
     python benchmarks/overhead.py [--programs lmp,heat2d] [--ways preload,wrap] [--pairs 5] [--seconds 20]
 
-Prints the median of the ratios of the pairs with its 95 % interval (bootstrap over pairs). Wall time is that
-of the whole launcher command, so the start of mpicoloc and the writing of the profile are inside; loop time
-is the programs' own timing of their main part, where they have one (HPCC: its MPI RandomAccess). The ways
-``count`` and ``clock`` are not mpicoloc but the least that any shim costs (`calls/floor.c`).
+Prints the median ratio of the pairs with its 95 % interval (bootstrap over pairs). Wall time is that of the
+whole launcher command: it includes the start of mpicoloc and the writing of the profile. Loop time is the
+programs' own timing of their main part, where they have one (HPCC: its MPI RandomAccess). The ways ``count``
+and ``clock`` run a minimal shim instead of mpicoloc: the least that any shim costs (`calls/floor.c`).
 """
 
 import random

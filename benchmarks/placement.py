@@ -1,4 +1,4 @@
-"""How good and how fast placements are, and what propagation matrices cost.
+"""Quality and speed of placements, and cost and error of propagation matrices.
 
     python benchmarks/placement.py propagation [--json]
     python benchmarks/placement.py policies [--json]
@@ -7,12 +7,11 @@
     python benchmarks/placement.py picture docs/pictures/placements.png
 
 `propagation`: Table 3 of Han et al. 2016 on invented programs of the three types of section 3.2, and on
-replayed ones: of all settings so many were profiled, and so far the matrix is from all of them. `policies`:
-its Table 2 for the replayed ones, with the runs that a stable choice needs. `mixes`:
-section 5.2, four applications on 8 hosts, all mixes of 20 invented programs, against exhaustive search; the
-time is that of the annealing alone. `large`: 1,000 hosts and 250 jobs, against the bound and ten times the
-sweeps. `picture`: Figure 9. Deterministic but for times, which
-are of the processor, on one core.
+replayed ones: fraction of the settings that were profiled, and error against the matrix of all settings.
+`policies`: its Table 2 for the replayed programs, with the runs that a stable choice needs. `mixes`: section
+5.2, four applications on 8 hosts, all mixes of 20 invented programs, against exhaustive search; the time is
+that of the annealing alone. `large`: 1,000 hosts and 250 jobs, against the lower bound, with --times as many
+sweeps as usual. `picture`: Figure 9. Deterministic except for times, which are processor time, on one core.
 """
 
 import os

@@ -32,7 +32,7 @@ ROOT_ENV = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"
 
 
 def with_niceness(niceness):
-    """What stands before a command whose session has another weight for the scheduler."""
+    """Prefix that gives the session of a command another weight in the scheduler."""
     return ("sh", "-c", f'echo {niceness} >/proc/self/autogroup; exec nice -n {niceness} "$@"', "sh")
 
 
@@ -64,7 +64,7 @@ class Program:
 
 @dataclass(frozen=True)
 class Launcher:
-    """How jobs are started: the mpirun in use, its processors, what stands before it, the ranks of a job."""
+    """Settings to start jobs with: the mpirun in use, its processors, a command prefix, ranks per job."""
 
     mpirun: str
     cores: tuple[int, ...]

@@ -81,7 +81,7 @@ def cases():
 
 
 def contention_s(rows, case):
-    """What the jobs cost each other together (Eq. 5.2)."""
+    """Time that the jobs cost each other, summed over the jobs, s (Eq. 5.2)."""
     names = [name for name, _ in case.jobs]
     alone_s = [rows(small_alone(name, len(names) == 2))[0] for name in names]
     return sum(rows(case)) - sum(alone_s)

@@ -1,4 +1,4 @@
-"""What all tests share: folders of their own for shared memory and caches, never the user's."""
+"""Hooks and fixtures of all tests, which keep them away from the user's caches, options and shared memory."""
 
 import os
 import shutil

@@ -5,12 +5,12 @@ import numpy as np
 from mpicoloc.batch.engine import Simulation
 
 RULES = ("waits", "fills", "keeps")
-"""What AccaSim's EASY does otherwise than Mu'alem and Feitelson 2001:
+"""Rules by which AccaSim's EASY differs from Mu'alem and Feitelson 2001:
 
 waits: the first job that found no nodes is tried again only at events from its reserved time on, even if
     nodes are free earlier
-fills: other jobs begin whenever they find nodes, even those that are there longer than the reserved time: the
-    scheduler tells its allocator of no reserved node
+fills: other jobs begin whenever they find nodes, even if they run past the reserved time: the scheduler tells
+    its allocator of no reserved node
 keeps: a reservation is made once, and not brought forward when jobs end early
 """
 

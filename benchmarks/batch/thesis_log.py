@@ -96,7 +96,7 @@ def write_log(path, number, submit_s, run_s, limit_s, n_nodes):
 
 
 def simulated(log, policy):
-    """What `mpicoloc batch` says of it on MareNostrum."""
+    """Result of `mpicoloc batch` for a log on MareNostrum with this allocation policy."""
     command = [sys.executable, "-m", "mpicoloc", "-q", "batch", str(log), "--topology", "MareNostrum",
                "--order", "easy", "--allocation", policy, "--json"]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, text=True)

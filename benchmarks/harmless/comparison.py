@@ -33,7 +33,7 @@ N_DIFFERENCES_MAX = 20
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended, and what it left: its files by name, with "stdout" and "stderr"."""
+    """Exit code of a run, and the files that it left by name, "stdout" and "stderr" included."""
 
     code: int
     files: dict[str, bytes]
@@ -64,7 +64,7 @@ def shape(line):
 
 @dataclass
 class TextMask:
-    """What bare runs say of a text file: sequences of lines, and which numbers differ."""
+    """Variation of a text file among bare runs: the lines of each run, and which numbers differ."""
 
     runs: list[list[str]] = field(default_factory=list)
     numbers: dict[object, set[int]] = field(default_factory=lambda: collections.defaultdict(set))

@@ -109,7 +109,7 @@ class Bench:
         return read_outcome(kept)
 
     def next_name(self):
-        """Who has had the fewest runs; the same program does not run twice at a time."""
+        """Claim the program with the fewest runs that is not running; None if there is no more to run."""
         with self.lock:
             names = [name for name in self.args.names if name not in self.running]
             if not names or self.n_runs() >= self.args.runs or time.monotonic() > self.t_end:
@@ -181,7 +181,7 @@ class Bench:
 
 
 def new_row(subject):
-    """What is published of a program without runs."""
+    """Published results of a program before its first run."""
     return {"what": subject.what, "n_ranks": subject.n_ranks, "n_threads": subject.n_threads, "runs": {},
             "passes": 0, "changes": 0, "failed_changes": 0, "uncounted": 0, "differences": []}  # fmt: skip
 
@@ -230,7 +230,7 @@ def counted_environment(subject, shim, mode, profile):
 
 
 def counts_of(profile):
-    """What the agent says of a run in its profile's text (tests/c/agent/counts_always.c)."""
+    """The agent's counts of a run (tests/c/agent/counts_always.c), from its profile, which is deleted."""
     none = {"changes": 0, "passes": 0, "failed_changes": 0}
     end_s = time.monotonic() + 10
     while not profile.exists() and time.monotonic() < end_s:

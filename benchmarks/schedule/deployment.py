@@ -1,16 +1,18 @@
-"""What each kind of model is worth to a queue: simulated deployment of a measured campaign.
+"""Makespan of a queue with each kind of model: simulated deployment of a measured campaign.
 
     python benchmarks/schedule/deployment.py TRAINING_SET [--trials 4] [--queues 20] [--jobs 50]
         [--kinds NAME ...]
 
-Queues are drawn at random from the jobs of the training set. Pairs are chosen by what a model says of
-programs that were left out of its search and fit (the mean of what it says without the one and without the
-other), and run with the slowdowns as measured. Makespans are those over FIFO, where each job has the server
+Queues are drawn at random from the jobs of the training set. Pairs are chosen by the predictions of a model
+for programs that were left out of its search and fit (the mean of those without the one program and without
+the other), and run with the measured slowdowns. Makespans are relative to FIFO, where each job has the server
 to itself, as in Zacarias et al. 2021, Figures 6 and 10: mean of the queues, and the worst one. `as measured`:
-whoever knows each pair. Whoever goes by rows does not share where there is none. `assumed`: 1.3 for every
-pair; `learnt as it goes`: the same at first, and of jobs that have met what was measured then, with an error
-of 10 %; `learnt before`: by a service that has seen another such queue (the same one with --queues 1). To
-these a pair without a row does no harm. Deterministic, on one core.
+the slowdown of each pair is known. It and the models never choose a pair that has no row in the training set.
+
+Three more rows need no model. `assumed`: 1.3 for every pair. `learnt as it goes`: 1.3 at first, and for jobs
+that have met the measured slowdown, with an error of 10 %. `learnt before`: by a service that has seen
+another such queue (the same one with --queues 1). Here, pairs without a row may share, and run undisturbed.
+Deterministic, on one core.
 """
 
 import argparse
@@ -104,7 +106,7 @@ def learnt(programs, before, jobs, rules, args):
 
 
 def left_out(given, kind, n_trials, seed):
-    """What a kind says of each row: the mean of its answers as each of both programs was left out."""
+    """Predicted slowdown of each row: mean over the folds that leave out its target or its co-runner."""
     total, n = np.zeros(len(given.slowdown)), np.zeros(len(given.slowdown))
     for train, test in fitting.leave_program_out(
         given, np.arange(len(total)), fitting.MAX_PROGRAM_FOLDS, seed

@@ -1,13 +1,13 @@
-"""How long it takes to plan a queue, and how near the plan is to the exact matching, beside other programs.
+"""Time to plan a queue, and cost of the plan over that of the exact matching, beside other programs.
 
   python benchmarks/schedule/pairing.py [--json] [--jobs 50 250 1000] [--runs 5] [--peers few|all|none]
 
 Planning is: predict the slowdowns of all ordered pairs of jobs by a random forest in one batch (6 and 100
 trees), make the degradation graph, match it. Limits: 0.1 s, 0.5 s and 5 s for 50, 250 and 1,000 jobs on one
 core, and a cost within 0.1 % of the exact matching. Rows without trees have slowdowns of a given structure,
-and plan_s is the matching alone (plan_is). lower_bound_s is proved; exact_cost_s is that of another
-program, on the same graph. Times are medians of runs in turns, a peer's as many as fit into its time. All on
-one processor.
+and their plan_s is the matching alone (plan_is). lower_bound_s is proved; exact_cost_s is the cost that
+another program finds on the same graph. Times are medians of runs in turns; a peer is not run again after
+5 s. All on one processor.
 """
 
 import os

@@ -113,9 +113,9 @@ class Greedy:
 
 
 class Meetings:
-    """What is expected of jobs of n kinds beside each other; it grows with each pair that met.
+    """Expected slowdowns of jobs of n kinds beside each other, updated by each pair that met.
 
-    `prior_slowdown` is assumed of kinds that have not met; `rng` draws the errors of what is measured.
+    `prior_slowdown` is assumed for kinds that have not met; `rng` draws the errors of measurement.
     """
 
     def __init__(self, n_kinds, prior_slowdown, rng):
@@ -162,17 +162,17 @@ class Learning:
 
 
 def sizes_of(queue, jobs):
-    """What is known of some jobs of a queue besides run times and slowdowns."""
+    """Cores, memory and intensity of some jobs of a queue; None where the queue has none."""
     columns = {name: getattr(queue, name) for name in SIZES}
     return {name: None if column is None else column[jobs] for name, column in columns.items()}
 
 
 @dataclass(frozen=True)
 class Programs:
-    """What queues are drawn from: run times, slowdowns as they are and as a model says, of p programs.
+    """Pool of p programs that queues are drawn from: run times, true and predicted slowdowns.
 
     Sizes and intensity are those of `predicted`. `beside_itself`, shape (p,): slowdown of a program beside
-    another job of it; None: it counts as 1, or predicted as it is.
+    another job of the same program; None: 1. `beside_itself_predicted`: the same as predicted; None: exact.
     """
 
     true: Queue

@@ -1,4 +1,4 @@
-"""How a model that learns from no pairs compares with those that do, on the same left-out programs."""
+"""Scores of a model that learns from no pairs, on the same left-out programs as models that do."""
 
 import numpy as np
 

@@ -31,7 +31,7 @@ N_ROUNDS = (1, 3, 6)
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave: how it ended, whether its suite calls that a success, and its lines, sorted."""
+    """Result of a run: how it ended, whether its suite counts that as a success, and its lines, sorted."""
 
     status: str
     passed: bool

@@ -112,9 +112,9 @@ def _outcome(text: str | None) -> Outcome:
 
 
 def mpi4py_environment(mpi: str, cache: Path) -> dict[str, str]:
-    """What makes mpi4py's wheel load Debian's MPI.
+    """Variables that make mpi4py's wheel load Debian's MPI; none for the MPI beside this Python.
 
-    Debian's MPICH is called libmpich.so.12; mpi4py asks for MPICH's own name, libmpi.so.12.
+    mpi4py asks for MPICH's own name, libmpi.so.12: in `cache` that is a link to Debian's libmpich.so.12.
     """
     if mpi == "wheel":
         return {}

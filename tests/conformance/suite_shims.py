@@ -24,7 +24,7 @@ MODES = ("preload", "swap")
 
 @dataclass(frozen=True)
 class Launch:
-    """How jobs of one MPI start with the shim."""
+    """Commands that start jobs of one MPI, with the shim and without it."""
 
     family: shimlab.Family  # the MPI and the shim without keeper, which starts and ends in milliseconds
     mode: str  # "preload": the library alone; "swap": with a coordinator in the job's world
@@ -139,9 +139,9 @@ def remove(launch: Launch) -> None:
 
 
 def quiet_environment() -> Mapping[str, str]:
-    """What every job gets: no option of the user's, Open MPI as root, and ranks of MPICH that make room.
+    """Environment of every job: none of the user's options, Open MPI as root, MPICH ranks that yield.
 
-    There are more ranks than cores; a rank of MPICH that waits keeps its core for a thousand polls otherwise.
+    There are more ranks than cores; otherwise a waiting rank of MPICH keeps its core for a thousand polls.
     """
     os.environ.setdefault("MPIR_CVAR_POLLS_BEFORE_YIELD", "1")
     for name in [name for name in os.environ if name.startswith("MPICOLOC_")]:

@@ -120,7 +120,7 @@ def run_mpi4py(args: argparse.Namespace, launch: suite_shims.Launch) -> list[Row
 
 
 def mode_name(args: argparse.Namespace) -> str:
-    """How the table calls the way of starting."""
+    """Name of the launch mode in the table."""
     if not args.product:
         return f"{args.mode}, bare shim"
     return "mpicoloc run" if args.mode == "swap" else "preload"

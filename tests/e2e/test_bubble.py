@@ -24,11 +24,11 @@ pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs 
 
 
 NOT_QUIET = ("is too short for a score on this machine", "counts gave no curve", "turns were measured")
-"""What is said where others had the processors for most of the time."""
+"""Parts of the error messages that a busy machine causes."""
 
 
 def result_of(done):
-    """What it printed; the test is skipped where the machine was too busy, which it says in one line."""
+    """Parsed output; skips the test, with the error as the reason, if the machine was too busy."""
     if done.returncode == 3 and any(text in done.stderr for text in NOT_QUIET):
         pytest.skip(done.stderr)
     assert done.returncode == 0, done.stderr
@@ -214,7 +214,7 @@ def test_a_machine_that_was_never_calibrated(tmp_path, monkeypatch, capfd):
 
 
 def on(cpu):
-    """What stands before a command that runs on one processor."""
+    """Prefix that runs a command on one processor."""
     return ["taskset", "-c", str(cpu)]
 
 

@@ -78,7 +78,7 @@ def heavy_groups(groups):
 
 
 def inside(*groups):
-    """What stands before a command that runs in these groups."""
+    """Prefix that runs a command in these cgroups."""
     enter = "".join(f'echo $$ >"{group}/cgroup.procs" && ' for group in groups)
     return ["sh", "-c", f'{enter}exec "$@"', "sh"]
 

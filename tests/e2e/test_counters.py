@@ -1,4 +1,4 @@
-"""What the processor counted for each rank is in the profile of a job; page faults stand for hardware."""
+"""Counters of each rank in the profile of a job; page faults stand in for hardware events."""
 
 import subprocess
 from dataclasses import replace

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.serial]
 
 
 def alone(mpi):
-    """What the program prints without mpicoloc."""
+    """Output of the program without mpicoloc."""
     command = [mpi.mpirun, *mpi.flags, "-n", "1", mpi.program]
     done = subprocess.run(command, capture_output=True, text=True, timeout=jobs.LIMIT_S, check=True)
     return done.stdout

@@ -1,4 +1,4 @@
-"""What `launch/demo` runs: two jobs share two cores and are told what that cost them."""
+"""The program of `launch/demo`: two jobs share two cores, and the slowdown and price of each are printed."""
 
 import subprocess
 import sys

@@ -89,7 +89,7 @@ def alive(found):
 
 
 def traces(name):
-    """What a lab might leave: interfaces, files, mounts, processes and sockets of its name."""
+    """Traces that a lab of this name might leave: interfaces, files, mounts, processes and sockets."""
     found = {f"interface {path.name}" for path in Path("/sys/class/net").iterdir()}
     for folder in ("/run", "/run/netns", "/tmp", "/dev/shm", "/var/tmp"):
         with contextlib.suppress(OSError):

@@ -69,7 +69,7 @@ def test_a_killed_sweep_leaves_no_process_and_goes_on_where_it_was(tmp_path):
 
 
 def mpirun(family, n_ranks, *words, code=0):
-    """What a command prints under the launcher of a family."""
+    """Run a command under the launcher of a family and return the finished process."""
     done = subprocess.run(
         [jobs.need_commands(family)[1], "-n", str(n_ranks), *jobs.FAMILIES[family], *words],
         capture_output=True, text=True, timeout=LIMIT_S,

@@ -25,7 +25,7 @@ LINKED = {
     "spank": ((),),
     "regions": (_RECORDER, "guest/regions.c"),
 }
-"""What each fuzzer is linked with, but for the files that it includes to reach their inner functions."""
+"""Per fuzzer: sources to link, then those left out because it includes them to reach static functions."""
 FLAGS = ("-std=gnu11", "-O1", "-g", "-fsanitize=fuzzer,address,undefined", "-fno-sanitize-recover=undefined",
          "-Wno-initializer-overrides")  # fmt: skip
 

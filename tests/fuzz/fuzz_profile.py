@@ -99,7 +99,7 @@ def sound_trace(folder):
 
 
 def commands(with_trace):
-    """What is asked of a file."""
+    """Commands to run on a file: lists of arguments for mpicoloc."""
     out = ["--out", "out"]
     if with_trace:
         kinds = ("perfetto", "paraver", "parquet")
@@ -136,7 +136,7 @@ def limited():
 
 
 def trouble(argv, codes=None):
-    """What is wrong with the answer, or None."""
+    """Run a command; a description of its failure, or None."""
     out, err = io.StringIO(), io.StringIO()
     signal.alarm(LIMIT_S)
     try:

@@ -1,4 +1,4 @@
-"""What damage, or malice, makes of a profile or of a file of a trace: functions of (rng, path)."""
+"""Random changes to a profile or a trace file, as damage or malice makes them: functions of (rng, path)."""
 
 import functools
 import os

@@ -137,9 +137,9 @@ def launch(mpi, way, n_ranks, *words, folder, limit_s=LIMIT_S):
 
 
 def bare(mpi, n_ranks, *words, folder, limit_s=LIMIT_S):
-    """What a program does without mpicoloc, run once for all tests that compare with it.
+    """Result of a program without mpicoloc, run once for all tests that compare with it.
 
-    Only for programs whose words name no file of the test's own.
+    Only for programs whose arguments name no file in the test's own folder.
     """
     assert not any(str(folder) in str(word) for word in words)
     path = mpi.folder / f"bare-{_digest(*mpi.mpirun, n_ranks, *words)}"

@@ -123,7 +123,7 @@ def openmpi5_family(folder):
 
 @dataclass(frozen=True)
 class Result:
-    """What a run gave: sorted lines of its standard output (ranks print in any order), and its exit code."""
+    """Output of a run: lines of stdout, sorted because ranks print in any order; exit code; stderr."""
 
     lines: list[str]
     code: int
@@ -168,7 +168,7 @@ def find_family(name):
 
 
 def shared_family(name, folder):
-    """What `make_family` or a finder above makes, once for all tests that share the folder; or None."""
+    """Family from `make_family` or a finder above, made once for all tests that share the folder; or None."""
     finders = {"abi": abi_family, "own": own_family, "openmpi5": openmpi5_family}
     find = finders.get(name, lambda folder: make_family(name, folder))
     return once.value(folder / f"{name}.family", lambda: find(folder / name))

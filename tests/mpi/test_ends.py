@@ -108,7 +108,7 @@ def test_symbols_that_are_all_bound_at_the_start(mpi, way, early, shm_dir, tmp_p
 @pytest.mark.parametrize("way", reallab.WAYS)
 @pytest.mark.parametrize("escape", ["throw", "longjmp"])
 def test_error_handlers_that_do_not_come_back(mpi, way, escape, shm_dir, tmp_path):
-    """What comes after such a call is recorded all the same."""
+    """Calls that follow such an error are still recorded."""
     program = mpi.compile("escapes.cpp", "-lstdc++")
     done = reallab.same(mpi, way, 2, program, escape, folder=tmp_path)
     assert "rank 0: left 20 times, sum 1" in done.lines

@@ -1,4 +1,4 @@
-"""What is recorded for the traffic between ranks: collectives by group, and parts by peer."""
+"""Recorded traffic between ranks: collectives by group, and parts by peer."""
 
 from collections import defaultdict
 

@@ -87,7 +87,7 @@ def planned(calls, folder):
 
 
 def told_in(folder, calls):
-    """What the program wrote."""
+    """Bytes and messages of each pair of ranks that the program wrote: per call, and of the whole run."""
     found = [{} for _ in range(len(calls) + 1)]
     for rank in range(calls[0][1].n_ranks):
         for line in (folder / f"out.{rank}").read_text().splitlines():

@@ -56,7 +56,7 @@ def run_gate(program, *words):
 
 
 def calls(program, mode, n_threads):
-    """What a signal does to each call: {call: "goes on" or "EINTR"}."""
+    """Effect of a signal on each call: {call: "goes on" or "EINTR"}."""
     return dict(line.split(" | ") for line in run_gate(program, "calls", mode, n_threads))
 
 

@@ -18,7 +18,7 @@ def peer_of(rank, n_ranks):
 
 
 def expect_points(peer):
-    """What a rank of points.c sends to and receives from its peer."""
+    """Messages that a rank of points.c sends to its peer, and those that it receives."""
     both = {}
     add(both, peer, 8, 4)
     for n_bytes, n in ((0, 67), (1, 67), (2, 66)):
@@ -104,7 +104,7 @@ def test_files(family, preloaded, tmp_path, monkeypatch):
 
 
 def expect_completions(peer):
-    """What a rank of completions.F90 sends to the next rank and gets from the one before, but for one put."""
+    """Messages of completions.F90 from a rank to the next one, without its one put."""
     found = {}
     for n_bytes, n in ((4, 9), (8, 9), (12, 9), (16, 9), (20, 3), (24, 1)):
         add(found, peer, n_bytes, n)

@@ -36,7 +36,7 @@ def gap_s(jobs, others=()):
 
 
 def together_s(job, jobs):
-    """How long a job had any other one beside it, s; two a node at most."""
+    """Time that a job had a co-runner, s; assumes at most two jobs on a node."""
     both = (min(job.end_s, other.end_s) - max(job.start_s, other.start_s)
             for other in jobs if other is not job and other.node == job.node)  # fmt: skip
     return sum(max(time_s, 0.0) for time_s in both)
@@ -83,7 +83,7 @@ class AsChosen:
         """Nothing."""
 
     def ended(self, simulation, job, nodes):
-        """Who waits for this job's node may have another."""
+        """Jobs that wait for this job's node may start on any other."""
         self._gone.add(job)
 
     def waits(self, job):

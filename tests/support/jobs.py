@@ -160,7 +160,7 @@ def launch(command, folder, name="job", out=None, env=None):
 
 
 def as_user(uid):
-    """What stands before a command of another user; nothing for None."""
+    """Prefix that runs a command as another user; empty for None."""
     ids = [f"--{kind}={uid}" for kind in ("reuid", "regid")]
     return [] if uid is None else [*reach(), "setpriv", *ids, "--clear-groups", "env", "HOME=/nonexistent"]
 
@@ -229,7 +229,7 @@ def keeper_of(shm_dir):
 
 
 def node_files(shm_dir, n, pattern="*.node"):
-    """What the agents of so many jobs tell there, as it changes."""
+    """Wait for the node files of `n` jobs; they are mapped, so they follow changes."""
 
     def complete():
         with contextlib.suppress(DataError, OSError):  # not there or not complete yet

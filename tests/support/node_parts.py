@@ -1,4 +1,4 @@
-"""What a node has of a job, as its checkpoint and the writer of the profile get it."""
+"""One node's part of a job, as its checkpoint and the writer of the profile get it."""
 
 import sample
 
@@ -31,7 +31,7 @@ print(*sys.modules)
 
 
 def packed(folder):
-    """What the writer of a profile gets, for `job.h5` in this folder."""
+    """Path of a packed part, from which the writer of the profile makes `job.h5` in this folder."""
     found = {**sample.tables(shared_s=0.0), "cycles": table("cycles")}
     made = part(n_ranks=2, n_nodes=1, out=folder / "job.h5", not_finalized=[])
     path = folder / "packed"

@@ -82,7 +82,7 @@ class Cluster:
 
 
 def node_file(coordinator):
-    """What a coordinator, given by its process id, and the ranks of its node share, as it changes."""
+    """Node file of a coordinator, given by its process id; it is mapped, so it follows changes."""
     words = Path(f"/proc/{coordinator}/environ").read_text().split("\0")
     key = next(word.partition("=")[2] for word in words if word.startswith("MPICOLOC_KEY="))
 

@@ -20,7 +20,7 @@ LIMIT_S = 300
 AGENT = tuple(build_shim.c_files(CSRC, build_shim.AGENT))
 KEEPER = tuple(build_shim.c_files(CSRC, build_shim.KEEPER))
 RECORDER = tuple(sorted(path for name in ("guest", "guest/count") for path in (CSRC / name).glob("*.c")))
-"""What records in a rank, without what knows MPI; to be linked with `COMMON`."""
+"""Sources of the recorder in a rank, without those that depend on MPI; to be linked with `COMMON`."""
 GATELESS = tuple(path for path in RECORDER if path.name != "gate.c")
 """For programs that bring a gate of their own, which does nothing."""
 COMMON = tuple(build_shim.c_files(CSRC, ("common",)))

@@ -1,4 +1,4 @@
-"""What several tests need is made once in a run, by whichever of its processes comes first."""
+"""Results and files that several tests need: the first process that asks makes them, once in a run."""
 
 import contextlib
 import fcntl
@@ -25,7 +25,7 @@ def alone(path):
 
 
 def value(path, make):
-    """What `make` returned when it was called for this path, by any process of the run."""
+    """Result of `make()`, which only the first process to ask for this path calls."""
     with alone(path):
         if not path.exists():
             made = pickle.dumps(make())

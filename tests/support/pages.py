@@ -25,7 +25,7 @@ from mpicoloc.lab import slurm_cluster
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"(?:<!-- (?P<mark>[^\n]*?) -->\n)?```(?P<kind>console|python)\n(?P<text>.*?)```", re.S)
 LAB = f"docs-{os.getpid()}"
-"""What the lab of a page is called here: the user may have one."""
+"""Lab name in the tests of pages: the user may have a lab of the default name."""
 
 
 def blocks(page):
@@ -37,7 +37,7 @@ def marked(page):
 
 
 def missing(block):
-    """What a block needs and is not there."""
+    """Needs of a block that are not met, by name."""
     return [name for name in re.findall(r"needs (\S+)", block["mark"]) if not is_there(name)]
 
 
@@ -53,14 +53,14 @@ def is_there(name):
 
 
 class Shell:
-    """What the blocks of one page have in common: a folder, and the variables that they export."""
+    """State shared by the blocks of one page: a folder, and the variables that they export."""
 
     def __init__(self, folder):
         self.folder, self.exported = folder, {}
         self.file = Path(folder, ".exported")
 
     def run(self, block, limit_s=240):
-        """What one block says; its exit code must be 0 unless the mark says that any will do."""
+        """Run one block and return its output; its exit code must be 0 unless the mark has `exit=any`."""
         env = {**os.environ, **self.exported}
         if "needs slurm" in block["mark"]:
             env.pop("MPICOLOC_SHM_DIR", None)  # each node has a /dev/shm of its own

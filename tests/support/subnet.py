@@ -63,7 +63,7 @@ class Subnet:
             time.sleep(0.01)
 
     def tool(self, *words):
-        """What a program prints that speaks to the fabric."""
+        """Output of one of `PROGRAMS` on the simulated fabric."""
         name, *rest = words
         done = subprocess.run(
             [PROGRAMS[name], *rest],

@@ -17,7 +17,7 @@ LIMIT_S = 60
 
 @dataclass(frozen=True)
 class Shown:
-    """What came, and what stood on the screen: `seen` at each time, `screen` at the end."""
+    """Result of a command: output, the screen after each piece of it (`seen`) and at the end (`screen`)."""
 
     output: str
     screen: list[str]

@@ -38,7 +38,7 @@ _JOBS = f"{_VERBS} trace/export network/figures network/flags network/terminal j
 _DECIDE = f"{_JOBS} bubble replay pairing place"
 _NUMBERS = "numpy scipy"
 _DRAWN = "numpy scipy pandas rich matplotlib markupsafe pyarrow"
-"""What a subject's own tables, figures and pages are made with, by way of `show`."""
+"""Libraries with which a subject makes its own tables, figures and pages, through `show`."""
 ROOMS = {
     "errors": Room(),
     "messages": Room("errors"),
@@ -83,7 +83,7 @@ ROOMS = {
 """Rooms of docs/explain/architecture.md: folders, and files of a folder that stand apart from it."""
 VERBS = {module.replace(".", "/") for module in main.MODULES.values()}
 DOORS = {"cli", "wrap", "__init__", "__main__", *VERBS}
-"""What people and programs call: they may import anything, and nothing imports them but `cli.main`."""
+"""Entry points for people and programs: they may import anything, and only `cli.main` imports them."""
 OWNERS = {library: room for room, row in ROOMS.items() for library in row.owns.split()}
 FILES = sorted(PACKAGE.rglob("*.py"))
 IMPURE = {"os", "time", "random", "subprocess", "socket", "pathlib", "tempfile"}
@@ -116,7 +116,7 @@ def imported(path):
 
 
 def wrong_arrow(room, name):
-    """What is wrong with a room's import of another, or None."""
+    """Error text if a room must not import another, else None."""
     words = name.split(".")
     if room in DOORS or words[0] != "mpicoloc":
         return None
@@ -126,7 +126,7 @@ def wrong_arrow(room, name):
 
 
 def wrong_library(room, name):
-    """What is wrong with a room's import of a library, or None."""
+    """Error text if a room must not import a library, else None."""
     library = name.split(".")[0]
     if library in OWNERS:
         return None if room == OWNERS[library] else f"{library} belongs to {OWNERS[library]}, not to {room}"
@@ -137,13 +137,13 @@ def wrong_library(room, name):
 
 
 def impurity(room, name):
-    """What is wrong with a pure room's import, or None: no file, process, clock or global random state."""
+    """Error text if a pure room imports a module of files, processes, clocks or random numbers, else None."""
     is_pure = room in ROOMS and ROOMS[room].is_pure
     return f"{room} is pure: no {name}" if is_pure and name.split(".")[0] in IMPURE else None
 
 
 def mistakes(rule):
-    """What a rule has against the imports of all files."""
+    """Error texts of a rule for the imports of all files."""
     return [
         f"{path.relative_to(PACKAGE)}: {wrong}"
         for path in FILES

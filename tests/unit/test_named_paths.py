@@ -42,7 +42,7 @@ PACKAGES = {path.parent.name for path in (ROOT / "mpicoloc").glob("*/__init__.py
 
 
 def names_in(module):
-    """What a module defines or imports, and the fields and methods of its classes."""
+    """Names that a module defines or imports, and the fields and methods of its classes."""
     found = set()
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):

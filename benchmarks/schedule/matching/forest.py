@@ -18,7 +18,7 @@ def natures(n, rng):
 
 
 def features(nature, rng):
-    """What is measured of jobs: mixtures of sensitivity and pressure, and noise."""
+    """Measured features of jobs: mixtures of sensitivity and pressure, and noise."""
     mixing = np.random.default_rng(0).normal(size=(2, N_FEATURES))
     return nature @ mixing + rng.normal(0, 0.3, (len(nature), N_FEATURES))
 

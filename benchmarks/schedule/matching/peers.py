@@ -5,7 +5,7 @@ import time
 import numpy as np
 
 INTEGERS = 2**40
-"""What the largest weight becomes where a program takes integers; sums of 1,000 stay far below 2^63."""
+"""The largest weight is scaled to this for programs that take integers; sums of 1,000 stay far below 2^63."""
 
 
 def networkx(weights):

@@ -24,8 +24,6 @@ WAYS = [("preload", "openmpi"), ("preload", "mpich"), ("run", "openmpi"), ("run"
 
 @dataclass
 class Ended:
-    """How a job ended."""
-
     code: int
     own: list[str]
     """Lines of mpicoloc's, without the one of `run` that says where the profile is or would be."""
@@ -88,7 +86,7 @@ def end(programs, tmp_path, shm_dir):
 
 
 def limited(kib):
-    """What stands before a command whose files may have so many KiB."""
+    """Prefix that limits the files of a command to `kib` KiB."""
     return ["bash", "-c", f'ulimit -f {kib}; exec "$@"', "bash"]
 
 

@@ -20,7 +20,7 @@ NAP_US = 2000
 
 
 def apart(folder, *namespaces):
-    """What begins a command that has its own file system there, and these namespaces more."""
+    """Prefix that runs a command with its own tmpfs at `folder`, and in these further namespaces."""
     return ["unshare", "--mount", *namespaces, "sh", "-ec", OWN_MEMORY, folder]
 
 

@@ -1,4 +1,4 @@
-"""What is left of a job when its node dies: the last checkpoint of each node."""
+"""Recovery of a job that was killed or lost a node, from the last checkpoint of each node."""
 
 import contextlib
 import os

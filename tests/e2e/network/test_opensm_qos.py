@@ -61,7 +61,7 @@ def arbitration(text):
 
 
 def read_back(subnet, lid, port):
-    """What one port says: lane of each level from each port, the two tables, lanes switched on."""
+    """QoS settings of one port: distinct level-to-lane rows, arbitration tables, number of active lanes."""
     mapping = {tuple(cells(row)) for row in subnet.tool("smpquery", "sl2vl", lid, port).splitlines()[2:]}
     low, high = arbitration(subnet.tool("smpquery", "vlarb", lid, port))
     (lanes,) = re.findall(r"OperVLs:\.*VL0(?:-(\d+))?", subnet.tool("smpquery", "portinfo", lid, port))

@@ -17,7 +17,7 @@ app.trace.engine.query(sql).then(result => {
 }, error => done({error: String(error)}));
 """
 TEXT, NUMBER = "str_null", 1
-"""How the page calls the kinds of columns, which may be null."""
+"""Column types in the page's query interface; both allow null."""
 
 
 class _Files(http.server.SimpleHTTPRequestHandler):

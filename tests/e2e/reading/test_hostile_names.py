@@ -31,7 +31,7 @@ OPTIONS = {b"MPICOLOC_JOB_ID": FILE + b"i" * 3000, b"HOSTILE_HOST": NAME, b"MPIC
            b"OMPI_ALLOW_RUN_AS_ROOT": b"1", b"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": b"1"}  # fmt: skip
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 OBEYED = re.compile(r"[\x00-\x09\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]|\r(?!\n)")
-"""What a terminal would act on, but for the ends of lines."""
+"""Characters that a terminal acts on, other than line ends."""
 
 
 def job(folder, way):
@@ -68,7 +68,7 @@ def here(folder, monkeypatch):
 
 
 def facts(profile):
-    """What such a profile must say, whatever wrote it."""
+    """Check that a profile has the hostile names, whichever process wrote it."""
     made = profiles.read(str(profile))
     assert not made.partial
     assert made.job.id.startswith("<|title><script>top.hacked=1<|script>'\"")

@@ -57,7 +57,7 @@ def test_the_page_in_a_browser(folder, dark):
 
 
 def test_the_console_is_heard(folder):
-    """What the test above does not find, it would find."""
+    """The test above would see errors on the console."""
     (folder / "bad.html").write_text("<script>console.error('heard'); nothing.at.all</script>")
     _, console = browser.looked(folder, "bad.html")
     assert len(console) == 2 and "heard" in console[0]

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def compiler():
-    """What is compiled here is for aarch64."""
+    """Set CC to the compiler for aarch64 in this folder."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("CC", str(HERE / "cc"))
         yield
@@ -42,7 +42,7 @@ def compiler():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory, compiler):
-    """What several tests have is made once, in this folder."""
+    """Folder for files that several tests use and that are made once."""
     folder = once.folder(tmp_path_factory) / "aarch64"
     folder.mkdir(exist_ok=True)
     return folder
@@ -116,7 +116,7 @@ def end(process):
 
 
 def shown(profile):
-    """What `mpicoloc show` tells of a profile."""
+    """Parsed output of `mpicoloc show --json`."""
     words = [Path(sys.executable).parent / "mpicoloc", "show", "--json", profile]
     return json.loads(subprocess.run(words, capture_output=True, check=True, timeout=LIMIT_S).stdout)
 

@@ -37,7 +37,7 @@ N_LOOPS = 50_000
 PER_ROUND = 2 * N_LOOPS
 """Instructions of one round."""
 BESIDE = 0.04
-"""What a round takes beside its loop, as a part of that: two looks at the clock, MPI, counting itself."""
+"""Upper bound on a round's instructions outside its loop, as a fraction: clock reads, MPI, counting."""
 SLACK = 1.05
 """The truth is of the whole run, which had shutters of others and a begin alone."""
 SECONDS = 10

@@ -91,7 +91,7 @@ def mpich() -> Path:
 
 
 def lay_out(root: Path) -> None:
-    """What each machine has: its first process, BusyBox, modules for the disk, the C library, MPI, a user."""
+    """Write a machine's file system: first process, BusyBox, modules for the disk, C library, MPI, a user."""
     packages = debian()
     for name in ("bin", "dev", "proc", "sys", "etc", "lib", "modules"):
         (root / name).mkdir(parents=True)

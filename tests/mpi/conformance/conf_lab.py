@@ -20,7 +20,7 @@ _libraries, _programs, _cases = {}, {}, []
 
 
 def library(family):
-    """What the MPI of this family has."""
+    """The `Library` of this family, made once."""
     if family.folder not in _libraries:
         _libraries[family.folder] = conf_programs.library(family)
     return _libraries[family.folder]
@@ -72,7 +72,7 @@ def expected_peers(messages):
 
 
 def mistakes(seen, truth):
-    """What differs between what was recorded of a case and what is true of it, as text."""
+    """Differences between the recorded and the true counts of a case, as lines of text."""
     calls = Counter(truth.calls) + Counter(Barrier=1)
     checks = {
         "calls": (seen.calls, calls),

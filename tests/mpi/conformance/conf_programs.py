@@ -65,7 +65,7 @@ HANDLES = ("Comm", "Group", "Win", "File", "Op", "Datatype", "Request", "Message
 
 @dataclass(frozen=True)
 class Library:
-    """What an MPI has: prototypes of its C functions, and the symbols of its Fortran libraries."""
+    """Functions of an MPI: C prototypes, and symbols of the Fortran libraries."""
 
     family: object
     mpi: str
@@ -140,7 +140,7 @@ def _name_of(family):
 
 
 def library(family):
-    """What the MPI of a `shimlab.Family` has."""
+    """Inspect the MPI of a `shimlab.Family`."""
     symbols = _fortran_symbols(family.mpif90)
     return Library(family, _name_of(family), prototypes_of(family.mpicc), symbols)
 

@@ -16,7 +16,7 @@ HEADER = np.dtype([("name", "S64"), ("tries", "i4"), ("n_sites", "i4"), ("n_peer
 
 @dataclass
 class Seen:
-    """What was recorded up to a mark, or between two."""
+    """Counts recorded up to a mark, or between two marks."""
 
     name: str
     tries: int
@@ -28,7 +28,7 @@ class Seen:
     received: Counter = field(default_factory=Counter)
 
     def since(self, before):
-        """What came after another mark."""
+        """Counts recorded after the mark `before`."""
         return Seen(
             self.name,
             self.tries,
@@ -93,11 +93,11 @@ def call_names(shim):
 
 
 def by_case(marks):
-    """What was recorded in each case."""
+    """Counts recorded in each case: between each two successive marks."""
     return [after.since(before) for before, after in itertools.pairwise(marks)]
 
 
 def last_mark(path):
-    """How far a rank came: the name of its last mark, found without knowing how functions are numbered."""
+    """Name of the last mark that a rank reached; the numbers of functions need not be known."""
     names = dict.fromkeys(range(1 << 16), "")
     return read_marks(path, names)[-1].name

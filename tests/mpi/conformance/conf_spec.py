@@ -71,7 +71,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Truth:
-    """What a rank does in a case. Messages: {peer: [bytes, ...]}."""
+    """True counts of one rank in a case. Messages: {peer: [bytes, ...]}."""
 
     calls: dict
     sent: dict
@@ -83,7 +83,7 @@ class Truth:
 
 
 def names_of(rank, size):
-    """What the expressions of a case may use."""
+    """Names that the expressions of a case may use."""
     return {
         "rank": rank,
         "size": size,
@@ -107,7 +107,7 @@ def _add(messages, more):
 
 
 def truth(case, rank, size, tries):
-    """What this rank's profile must say about the case."""
+    """Evaluate a case for one rank: the counts that must be recorded."""
     names = names_of(rank, size)
 
     def number(expression):

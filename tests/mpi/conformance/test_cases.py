@@ -1,4 +1,4 @@
-"""What the shim records of every function, with known counts, bytes and peers, in each language and world."""
+"""Calls, bytes and peers recorded for every function, against known ones, in each language and world size."""
 
 import conf_lab
 import conf_runs

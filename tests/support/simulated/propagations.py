@@ -55,9 +55,9 @@ def profile_of(matrix):
 
 
 REPLAYED = [(kind, top) for kind in ("steps", "stages", "messages") for top in (1.4, 2.0, 2.6)]
-"""What a replayed program does, and how many times as long its computation takes beside the largest bubble.
+"""Kind of each replayed program, and the slowdown of its computation beside the largest bubble.
 
-"steps": all nodes compute, then wait for each other, as most solvers. "stages": one node after the other
+"steps": all nodes compute, then wait for each other, as in most solvers. "stages": one node after the other
 computes, as in a sweep without overlap. "messages": little computation between large exchanges.
 """
 
@@ -98,7 +98,7 @@ def _rank(kind, rank, n_nodes):
 
 
 def single_node_curve(kind, top, n_pressures=8):
-    """What computation suffers on one node."""
+    """Sensitivity curve of the computation on one node."""
     from mpicoloc.core.bubbles import SensitivityCurve
 
     levels = np.arange(n_pressures + 1.0)

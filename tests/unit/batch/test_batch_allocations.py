@@ -1,4 +1,4 @@
-"""What allocations say of many sizes at once is what choosing finds."""
+"""Checks of many sizes at once agree with choosing nodes for each size."""
 
 import numpy as np
 import pytest

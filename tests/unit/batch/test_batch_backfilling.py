@@ -1,4 +1,4 @@
-"""What backfilling remembers and leaves out saves time only: the schedule is that of asking every job."""
+"""Shortcuts in backfilling save time only: the schedule is the same as if every job were asked."""
 
 import sys
 from unittest import mock

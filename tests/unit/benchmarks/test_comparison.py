@@ -1,4 +1,4 @@
-"""What the runs of `benchmarks/harmless` are compared by: only what differs among bare runs may differ."""
+"""Comparison of runs in `benchmarks/harmless`: output may differ only where bare runs differ."""
 
 import sys
 from pathlib import Path

@@ -81,7 +81,7 @@ def start(code, *argv, env=None):
 
 
 def results(processes, timeout=90):
-    """What each printed, as JSON; all must end well."""
+    """Output of each process, parsed as JSON; all must exit with 0."""
     found = []
     try:
         for process in processes:

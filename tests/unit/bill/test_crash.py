@@ -147,7 +147,7 @@ def test_a_half_written_ledger_is_not_read_as_whole(books, tmp_path):
 
 
 def test_the_numbers_of_a_killed_post_are_used_again_for_nothing_else(books):
-    """What statement shows is what the reply said."""
+    """The statement lists the transaction numbers that the ledger returned."""
     found = json.loads(subprocess.run(
         ["mpicoloc", "ledger", "statement", "lab", "--ledger", books, "--json"],
         capture_output=True, text=True, timeout=60, check=True).stdout)  # fmt: skip

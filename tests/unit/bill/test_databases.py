@@ -1,4 +1,4 @@
-"""What is no ledger is refused and left as it is; databases of any site's settings keep the books right."""
+"""Databases without a ledger are refused and left unchanged; no site setting makes the books wrong."""
 
 import sqlite3
 from dataclasses import replace
@@ -123,7 +123,7 @@ def failing(first):
 
 @pytest.mark.parametrize("first", [1213, "40001", {"S": "ERROR", "C": "40P01", "M": "deadlock detected"}])
 def test_posts_in_each_others_way_are_tried_again_at_other_times(tmp_path, monkeypatch, first):
-    """What drivers call it: MySQL's, some of PostgreSQL's, pg8000."""
+    """`first` is a conflict as drivers report it: MySQL's, some of PostgreSQL's, and pg8000."""
     database, waits = Ledger(str(tmp_path / "l.sqlite"), create=True).database, []
     monkeypatch.setattr(db.time, "sleep", waits.append)
 

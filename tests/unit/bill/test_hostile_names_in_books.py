@@ -1,4 +1,4 @@
-"""What users call their jobs and accounts reaches SQL, shells and terminals as text and as nothing else."""
+"""Names that users give to jobs and accounts reach SQL, shells and terminals only as text."""
 
 import json
 import shlex

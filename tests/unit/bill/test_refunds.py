@@ -1,4 +1,4 @@
-"""What is given back: never more than was charged; and what may be charged again after it."""
+"""A refund never exceeds its charge, and the books stay right when the job is charged again."""
 
 from dataclasses import replace
 

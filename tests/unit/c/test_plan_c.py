@@ -1,4 +1,4 @@
-"""How long a job asks the others to stand still: what its cycles want, and what the duty limit leaves."""
+"""Length and period of the shutters that a job plans, from its cycles and the duty limit."""
 
 import subprocess
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What a rank's processor counts over its whole run, in C: true numbers, and no harm where it may not."""
+"""Hardware counters over a rank's whole run, in C: right values, and no harm where counting is refused."""
 
 import subprocess
 

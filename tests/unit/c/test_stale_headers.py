@@ -1,4 +1,4 @@
-"""What an earlier build left in csrc/ is not what the next one compiles."""
+"""Headers that an earlier build left in csrc/ are not used by the next build."""
 
 import shutil
 from pathlib import Path

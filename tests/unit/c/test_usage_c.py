@@ -1,4 +1,4 @@
-"""What a rank tells of what it used, in C."""
+"""Resource usage that a rank reports, in C."""
 
 import subprocess
 

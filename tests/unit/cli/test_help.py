@@ -26,7 +26,7 @@ def examples_of(parser):
 
 
 def own_words(example):
-    """What an example gives to mpicoloc: without what the shell does with it."""
+    """Arguments that an example passes to mpicoloc, without the shell's pipes and redirections."""
     inner = re.search(r"\$\((mpicoloc [^)]*)\)", example)
     words = shlex.split(inner[1] if inner else example, comments=True)
     words = words[words.index("mpicoloc") + 1 :]

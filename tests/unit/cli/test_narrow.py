@@ -81,7 +81,7 @@ def environment(folder, monkeypatch):
 
 
 def all_of(calls, **more):
-    """What each call shows, in one process: one start of Python."""
+    """Screen text of each call, and the whole output. One process runs all calls, so Python starts once."""
     shown = terminal.show(sys.executable, "-c", ALL, json.dumps(calls), lines=500, **more)
     *found, rest = re.split(r"^# exit code 0$", "\n".join(shown.screen), flags=re.MULTILINE)
     assert len(found) == len(calls) and not rest, shown.output

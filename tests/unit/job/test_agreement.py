@@ -1,4 +1,4 @@
-"""What the coordinators of several nodes agree on follows from what they all know."""
+"""Coordinators of several nodes reach the same decisions from the values that they exchange."""
 
 import pytest
 from hypothesis import given, strategies as st

@@ -109,7 +109,7 @@ def test_nobody_waits_for_the_childs_output():
 
 @pytest.fixture
 def said(monkeypatch):
-    """What the ranks are told."""
+    """Arguments of all calls of `contract.tell_profile`, which is replaced."""
     found = []
     monkeypatch.setattr(coordinator.contract, "tell_profile", lambda *words: found.append(words))
     return found

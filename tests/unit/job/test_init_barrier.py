@@ -1,4 +1,4 @@
-"""When the coordinator may enter MPI_Init, and when it must not."""
+"""The coordinator enters MPI_Init only when it may."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""How a job's own processes start Python: with the right libraries, and without files of the job's folder."""
+"""A job's own processes start Python with the right libraries and ignore files in the job's folder."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a rank becomes, for each launcher; before any MPI call."""
+"""Program, arguments and environment of each rank under every launcher, before any MPI call."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""What a lab consists of, and who runs where in it; no lab is made here."""
+"""Nodes and cables of a lab, and the hosts on which its processes run; no lab is created."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""What each of several co-runners costs, on simulated loops with known costs."""
+"""Slowdown that each of several co-runners causes, on simulated loops with known costs."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""How much of a window goes with counted places."""
+"""Time near the counted places, and far time that is attributed to them."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What every decomposition of a collective must keep, whatever the algorithm."""
+"""Invariants of every decomposition of a collective, for all algorithms."""
 
 import numpy as np
 import pytest

@@ -18,7 +18,7 @@ FABRIC = readers.read(DISCOVERED, "net", 1e9)
 
 
 def dumped(mark=":"):
-    """What dump_fts prints of d-mod-k's tables; lids of hosts from 1 on."""
+    """Output of dump_fts for the tables of d-mod-k; LIDs of hosts start at 1."""
     lines = []
     for level in (1, 2):
         for switch in range(TOPOLOGY.n_nodes(level)):

@@ -1,4 +1,4 @@
-"""What a job does to each level, against counting message by message, and what is refused."""
+"""Load of a job on each level, compared with a count message by message; and input that is refused."""
 
 import numpy as np
 import pytest

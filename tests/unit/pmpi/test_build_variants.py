@@ -1,4 +1,4 @@
-"""What several libraries have in common is compiled once; what knows an MPI, for each of them."""
+"""Sources that use no MPI are compiled once for all libraries, the others once for each MPI."""
 
 import ctypes
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What real programs link."""
+"""The MPI library that a program links, found in its ELF headers."""
 
 import os
 import shutil

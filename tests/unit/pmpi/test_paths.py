@@ -1,4 +1,4 @@
-"""Where the parts lie, and who can reach them."""
+"""Locations of the installed parts, and who can reach them."""
 
 import os
 import struct

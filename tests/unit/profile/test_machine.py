@@ -1,4 +1,4 @@
-"""What the kernel tells of the node and of a rank's process."""
+"""Description of the node and resource usage of a rank's process, read from the kernel."""
 
 import os
 import subprocess

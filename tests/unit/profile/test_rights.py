@@ -47,7 +47,7 @@ def key_file(tmp_path):
 
 
 def in_child(work, **more):
-    """What `work` answers in the process that a user's file is read in."""
+    """Result of `work` in the sandboxed process that reads a user's file."""
     return sandbox.run_in_child(
         "p.h5", lambda: [json.dumps(work()).encode()], lambda said: json.loads(bytes(said)), **more
     )

@@ -1,4 +1,4 @@
-"""What every simulation keeps, whatever the network, the lanes and the traffic."""
+"""Invariants of every simulation, for any network, lanes and traffic."""
 
 import math
 from dataclasses import replace

@@ -42,7 +42,7 @@ def exchange(rng, clocks, n=400, pairs=None):
 
 
 def guess(clocks, error_ns, rng):
-    """What the coordinators found at the start."""
+    """Clock offsets as the coordinators measure them at the start, with an error of at most `error_ns`."""
     first = np.zeros(1)
     offsets = [int(clock(first)[0]) + rng.integers(-error_ns, error_ns + 1) for clock in clocks[1:]]
     return [Clock.same(), *(Clock.shifted(offset) for offset in offsets)]

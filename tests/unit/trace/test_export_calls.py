@@ -1,4 +1,4 @@
-"""What exports of traces are made of: tracks on one clock, and which send belongs to which receive."""
+"""Building blocks of trace exports: tracks on one clock, and pairs of sends and receives."""
 
 import json
 

@@ -24,7 +24,7 @@ END_S = 1_700_000_060
 
 @pytest.fixture
 def export(tmp_path):
-    """What `mpicoloc export` writes of a profile."""
+    """Function that runs `mpicoloc export` on a profile and returns the text of the file."""
 
     def run(profile, kind, *flags):
         hdf5.write(profile, tmp_path / "job.h5")

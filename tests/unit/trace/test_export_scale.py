@@ -40,7 +40,7 @@ sys.exit(os.waitstatus_to_exitcode(status))
 
 
 def exported(job, name, out):
-    """What a process that may open few files told, and the memory that it took, bytes."""
+    """Standard error and peak memory (bytes) of an export by a process that may open few files."""
     command = [sys.executable, "-c", MEASURED, "export", job, "--format", name, "--out", out]
     done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr

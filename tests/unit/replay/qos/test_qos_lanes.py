@@ -1,4 +1,4 @@
-"""Which job gets which lane and which weight, against the thesis and against trying everything."""
+"""Lanes and weights of jobs, against the thesis and exhaustive search."""
 
 import itertools
 

@@ -100,7 +100,7 @@ def test_by_slowdown_a_short_job_counts_as_much_as_a_long_one():
 
 
 def replayed(jobs, demands):
-    """What a search finds of jobs on a tree with one up-link."""
+    """Search result of replaying all trials of the jobs on a tree with one up-link."""
     fabric = readers.fabric_of_text("XGFT(2;8,2;1,1)", "test", "1Gbit/s", None)
     network, settings = of_fabric(fabric, "d-mod-k"), Settings(mtu_bytes=PORTS.mtu_bytes)
     policy = choose_policy(demands, PORTS)
