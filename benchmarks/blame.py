@@ -10,6 +10,7 @@ combination; the cost of a co-runner is its Shapley value of the speed that stop
 what stands in `--out` is not measured again. ``--publish`` writes results/blame.json.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -30,13 +31,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent / "toggled"))
 import toggled_programs
 import toggled_tables
 from progress_ratio import slowdown
-from toggling import ToggledRun, events_library
+from toggling import LABELS, ToggledRun, events_library, ranks_of, stored
 
 from mpicoloc.core.profile import Estimate
 from mpicoloc.measure.co_runners import slowdown_by_job, with_slowdowns
 
-TARGETS = ("lmp", "hpcc_FFT", "heat2d", "random24", "lmp_eam", "nbody", "write64", "hpcc_STREAM",
-           "hpcc_DGEMM", "update24")  # fmt: skip
+TARGETS = ("lmp", "hpcc_FFT", "heat2d", "random24", "lmp_eam", "nbody", "write64", "read24", "update12",
+           "update24")  # fmt: skip
 FIRST = ("lmp_eam/5", "hpcc_FFT/5", "random24/5", "hpcc_STREAM/5")
 SECOND = ("heat2d/10", "sleeper/0")
 FOUR = ("lmp+lmp/10+heat2d/5+heat2d/5", "heat2d+heat2d/10+lmp/5+lmp/5")
@@ -63,11 +64,23 @@ TEXT = """\
 Three or four jobs of two ranks each, time-sliced on two processors for {seconds:.0f} s. Before and after,
 co-runners are stopped and continued in all combinations: costs, parts of the slowdown minus 1, are Shapley
 values of the target's speed. *an even split*: the error of dividing the measured slowdown evenly. *right
-order*: of the nodes whose true costs differ by 0.05 or more."""
+order*: of the nodes with numbers whose true costs differ by 0.05 or more."""
 
 
-def states(rng, n_co_runners, seconds, truth_s):
-    """Every combination in random order, for half of `truth_s`; all of them for `seconds`; and again."""
+def times_s(pids):
+    """Time that these processes have run, and have waited for a processor, s."""
+    rows = []
+    for path in (path for pid in pids for path in Path(f"/proc/{pid}/task").glob("*/schedstat")):
+        with contextlib.suppress(OSError):  # a thread may have ended
+            rows.append(path.read_text().split()[:2])
+    return np.array(rows, float).sum(axis=0) / 1e9
+
+
+def states(rng, n_co_runners, seconds, truth_s, pids, spent):
+    """Every combination in random order, for half of `truth_s`; all of them for `seconds`; and again.
+
+    `spent` gets the times of the processes `pids()` in those seconds.
+    """
     every = range(2**n_co_runners)
     rounds = max(1, round(truth_s / 2 / STATE_S / len(every)))
 
@@ -76,7 +89,9 @@ def states(rng, n_co_runners, seconds, truth_s):
             yield from ((int(state), STATE_S + rng.uniform(0, GUARD_S)) for state in rng.permutation(every))
 
     yield from all_orders()
+    before_s = times_s(pids())
     yield every[-1], seconds
+    spent.extend(times_s(pids()) - before_s)
     yield from all_orders()
 
 
@@ -113,7 +128,7 @@ def truth_of(run, n, seconds):
     ).tolist()
 
 
-def found_of(seen, labels):
+def found_of(seen, labels, spent):
     """The same as mpicoloc finds them; None for what it does not tell."""
     tables, result = seen.tables_beside(), seen.estimates()["count"]
     if "value" not in result:
@@ -121,7 +136,12 @@ def found_of(seen, labels):
     whole = Estimate(result["value"], result["low"], result["high"], result["n"], "1", result["method"])
     job = seen.profile.job
     tables["corunners"] = tables["corunners"].copy()
+    # Of the run, `spent` is the part in which nobody is stopped.
+    part = sum(spent) / np.nan_to_num(tables["ranks"]["cpu_s"] + tables["ranks"]["run_delay_s"]).sum()
     tables["corunners"]["overlap_s"] = job.wall_s
+    tables["corunners"]["cpu_s"] *= part
+    tables["ranks"] = tables["ranks"].copy()
+    tables["ranks"]["cpu_s"], tables["ranks"]["run_delay_s"] = np.array(spent) / len(tables["ranks"])
     by_job = slowdown_by_job(with_slowdowns(job, tables, whole))
     costs = [
         next((one for name, one in by_job.items() if name.startswith(f"{label}-1-")), None)
@@ -151,12 +171,15 @@ class Nodes:
     def measure(self, node):
         target, *others = map(self.job, node.split("+"))
         run = ToggledRun(target, others, self.work / node.replace("/", "-"), self.library, {}, "default")
-        seen, found = run.measure(states(self.rng, len(others), self.args.seconds, self.args.truth))
+        spent, lengths = [], (self.args.seconds, self.args.truth)
+        every = states(self.rng, len(others), *lengths, lambda: ranks_of(run.job), spent)
+        seen, found = run.measure(every)
         whole, costs = truth_of(found.run, len(others), self.args.seconds)
-        result, parts, kept = found_of(seen, [one.label for one in run.co_runners])
+        result, parts, kept = found_of(seen, [one.label for one in run.co_runners], spent)
         line = {"node": node, "truth": whole, "costs": costs, "result": result, "found": parts,
-                "n_shutters": len(kept["shutters"]), "overhead_frac": seen.profile.interference.overhead_frac,
-                **programs.setup(), "seconds": self.args.seconds}  # fmt: skip
+                "n_shutters": len(kept["shutters"]), "spent": spent,
+                "overhead_frac": seen.profile.interference.overhead_frac, **programs.setup(),
+                "seconds": self.args.seconds}  # fmt: skip
         progress(json.dumps({key: line[key] for key in ("node", "truth", "costs", "result", "found")}))
         return line
 
@@ -209,10 +232,10 @@ def _agrees(true, found):
 
 
 def _right_order(lines):
-    judged = [line for line in lines if max(line["costs"])[0] - min(line["costs"])[0] >= 0.05]
-    right = [line for line in judged if None not in line["found"] and
-             _largest(line["costs"]) == _largest(line["found"])]  # fmt: skip
-    return f"{len(right)} of {len(judged)}"
+    judged = [line for line in lines if None not in line["found"]
+              and max(line["costs"])[0] - min(line["costs"])[0] >= 0.05]  # fmt: skip
+    right = sum(_largest(line["costs"]) == _largest(line["found"]) for line in judged)
+    return f"{right} of {len(judged)}"
 
 
 def _largest(costs):
@@ -237,6 +260,14 @@ def publish(lines):
               "text": [TEXT.replace("\n", " ").format(seconds=lines[0]["seconds"])],
               "tables": of(lines), "short": []}  # fmt: skip
     tables.publish("blame", toggled_tables.rounded(result))
+
+
+def again(line, work):
+    """The line with numbers as they are found now."""
+    seen = stored(work / line["node"].replace("/", "-"))
+    labels = LABELS[: len(line["costs"])]
+    result, parts, _ = found_of(seen, labels, line["spent"])
+    return line | {"result": result, "found": parts}
 
 
 def measure_all(args):
@@ -272,11 +303,15 @@ def main(argv=None):
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("blame"), help="folder of the runs")
     parser.add_argument("--out", type=Path, default=Path("blame.jsonl"), help="lines are added to it")
+    parser.add_argument("--again", action="store_true", help="find the costs of stored runs anew")
     parser.add_argument("--publish", action="store_true", help="write results/blame.json of --out")
     args = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # endless jobs must not stay behind
-    missing = {} if args.publish else measure_all(args)
+    missing = {} if args.publish or args.again else measure_all(args)
     lines = read(args.out)
+    if args.again:
+        lines = [again(line, args.work) for line in lines]
+        args.out.write_text("".join(json.dumps(line) + "\n" for line in lines))
     print(
         "\n\n".join(tables.markdown({**table, "shown": None}) for table in of(lines))
         if lines

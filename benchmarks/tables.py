@@ -26,7 +26,8 @@ HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results"
 PAGE = HERE.parent / "docs" / "reference" / "benchmarks.md"
 ORDER = (
-    "accuracy-toggled", "poppa", "blame", "estimators-burst", "estimators-count", "harmless", "shutters", "short-job",
+    "accuracy-toggled", "poppa", "blame", "estimators-burst", "estimators-count", "harmless", "shutters",
+    "short-job",
     "calls", "calls-mpich", "lifetime", "overhead", "network", "replay", "replay-thesis", "lab",
     "scores-apart", "scores-same", "scores-simulated", "pairing", "bubbles", "placement", "propagation",
     "deployment", "slurm-queue", "slurm-queue-hurt", "cores-queue", "programs",

@@ -157,6 +157,10 @@ class CoRunner:
             programs.stop(job)
 
 
+LABELS = ("co-runner", "second", "third")
+"""Of the co-runners of a run."""
+
+
 class ToggledRun:
     """One run of a program and its co-runners, each a (`Watched`, `Launcher`) pair; meter of all jobs.
 
@@ -167,9 +171,9 @@ class ToggledRun:
         self.target, self.folder, self.library = target, folder, library
         self.env, self.meter, self.failed = env, meter, False
         self.state_s = target[0].toggle_s * (SHARED if is_shared else 1)
-        labels = ["co-runner", "second", "third"]
+        labels = LABELS[: len(co_runners)]
         self.co_runners = [CoRunner(one, folder, env, meter, label)
-                           for one, label in zip(co_runners, labels, strict=False)]  # fmt: skip
+                           for one, label in zip(co_runners, labels, strict=True)]  # fmt: skip
         self.job, self.switched = None, []
 
     def launch_target(self):
@@ -278,7 +282,8 @@ def stored(folder):
     """Profiles and states of the run in that folder; None: there are none."""
     if not (folder / SWITCHED).exists():
         return None
-    co_profiles = [mpicoloc.open(path).profile for path in sorted(folder.glob("co-runner-*.h5"))]
+    paths = [path for label in LABELS for path in sorted(folder.glob(f"{label}-*.h5"))]
+    co_profiles = [mpicoloc.open(path).profile for path in paths]
     return Seen(mpicoloc.open(folder / "target.h5").profile, co_profiles, np.load(folder / SWITCHED))
 
 

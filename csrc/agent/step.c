@@ -5,6 +5,7 @@
 #include "agent/shutter/intervals.h"
 #include "agent/shutter/partial.h"
 #include "common/proc.h"
+#include "common/words.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -78,21 +79,47 @@ static void find_ranks(mc_agent *agent, uint64_t now)
     mc_job_ranks_check(&agent->ranks, now);
 }
 
-static void note_corunner(mc_agent *agent, const mc_neighbour *other, uint64_t now)
+/* Part of a job's processors that this job can use as well. */
+static double common_frac(const cpu_set_t *own, const mc_slot *slot)
+{
+    cpu_set_t theirs, both;
+    mc_words_load(&theirs, slot->cpu_mask, sizeof theirs);
+    CPU_AND(&both, own, &theirs);
+    return CPU_COUNT(&theirs) ? (double)CPU_COUNT(&both) / CPU_COUNT(&theirs) : 0.0;
+}
+
+/* Add the processor time since the last call, taken to be spread evenly over the job's processors. Other jobs may write
+   anything: the sum is at most what this job's processors had to give since t_first. */
+static void count_cpu(mc_corunner *row, const mc_slot *slot, const cpu_set_t *own, uint64_t now)
+{
+    uint64_t cpu_ns = __atomic_load_n(&slot->cpu_ns, __ATOMIC_ACQUIRE);
+    uint64_t used_ns = cpu_ns - mc_min(cpu_ns, row->slot_cpu_ns); /* it falls when a rank ends */
+    double most_ns = (double)(now - row->t_first) * CPU_COUNT(own);
+    double sum_ns = (double)row->cpu_ns + (double)used_ns * common_frac(own, slot);
+    if (sum_ns <= most_ns)
+        row->cpu_ns = (uint64_t)sum_ns;
+    row->slot_cpu_ns = cpu_ns;
+}
+
+static void note_corunner(mc_agent *agent, const mc_neighbour *other, const cpu_set_t *own, uint64_t now)
 {
     mc_node *node = agent->node;
+    const mc_slot *slot = &agent->view.board->slots[other->i_slot];
     uint64_t i = 0, n = mc_min(node->n_corunners, MC_N_CORUNNERS);
     while (i < n && node->corunners[i].owner != other->owner)
         i++;
     if (i == MC_N_CORUNNERS)
         return;
     mc_corunner *row = &node->corunners[i];
-    row->t_last = now;
-    if (i < n)
+    if (i < n) {
+        count_cpu(row, slot, own, now);
+        row->t_last = now;
         return;
+    }
     row->owner = other->owner;
-    row->t_first = now;
-    mc_slot_name(&agent->view.board->slots[other->i_slot], row->job_id);
+    row->t_first = row->t_last = now;
+    row->slot_cpu_ns = __atomic_load_n(&slot->cpu_ns, __ATOMIC_ACQUIRE);
+    mc_slot_name(slot, row->job_id);
     __atomic_store_n(&node->n_corunners, i + 1, __ATOMIC_RELEASE);
 }
 
@@ -106,6 +133,7 @@ static void read_board(mc_agent *agent, uint64_t now)
 {
     const mc_board_view *view = &agent->view;
     int n_sharing = is_shared_elsewhere(agent);
+    cpu_set_t own = mc_job_ranks_cpus(&agent->ranks);
     const char *unseen = mc_board_unseen(view->board);
     if (unseen)
         snprintf(agent->node->unseen_reason, sizeof agent->node->unseen_reason, "%s", unseen);
@@ -115,7 +143,7 @@ static void read_board(mc_agent *agent, uint64_t now)
         if (mc_view_is_own(view, i) || view->live[i].n_ranks == 0)
             continue;
         n_sharing++;
-        note_corunner(agent, &view->live[i], now);
+        note_corunner(agent, &view->live[i], &own, now);
     }
     if (agent->was_shared && n_sharing)
         agent->node->shared_ns += now - agent->t_refreshed;

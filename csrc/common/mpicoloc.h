@@ -13,7 +13,7 @@
 #endif
 
 enum {
-    MC_ABI_VERSION = 31,
+    MC_ABI_VERSION = 32,
     MC_MAGIC = 0x6d63346c, /* "l4cm" */
 
     MC_NAME_LEN = 64,

@@ -36,6 +36,8 @@ typedef struct mc_probe_curve {
 typedef struct mc_corunner {
     char job_id[MC_NAME_LEN];
     uint64_t owner, t_first, t_last;
+    uint64_t cpu_ns;      /* processor time that it has used on this job's processors since t_first */
+    uint64_t slot_cpu_ns; /* cpu_ns of its slot at t_last */
 } mc_corunner;
 
 /* A shutter that a job on several nodes announces on the board in advance, because it takes place at the same instant
@@ -146,6 +148,7 @@ typedef struct mc_slot {
     uint64_t want_per_turn;                    /* number of shutters in a row that the job wants */
     char job_id[MC_NAME_LEN];
     uint64_t cpu_mask[MC_N_CPU_WORDS];
+    uint64_t cpu_ns; /* processor time that the job's ranks have used */
 } mc_slot;
 
 /* All jobs of a node with the same version: file mpicoloc.abi<version>.board in the shared-memory folder of the first

@@ -289,6 +289,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = {
         slowdown         f8   1      slowdown of this job by that one alone; 0: not known
         slowdown_low     f8   1      lower end of the 95 % interval
         slowdown_high    f8   1      upper end of it
+        cpu_s            f8   s      processor time that it used on this job's processors meanwhile
     """),
     "events": _columns("""
         rank             i4   1      rank
@@ -333,7 +334,7 @@ def dtype(name: str) -> np.dtype[np.void]:
 
 ADDED: Mapping[str, frozenset[str]] = {
     "shutters": frozenset({"present", "spared", "since_waited_ns", "before_waited_ns"}),
-    "corunners": frozenset({"number", "slowdown", "slowdown_low", "slowdown_high"}),
+    "corunners": frozenset({"number", "slowdown", "slowdown_low", "slowdown_high", "cpu_s"}),
 }
 """Columns that older profiles lack. They are read as 0, which means not known."""
 DROPPED: Mapping[str, frozenset[str]] = {"shutters": frozenset({"since_bytes", "before_bytes"})}

@@ -302,6 +302,7 @@ def corunners(node: np.void | None) -> Table:
             "job_id": rows["job_id"][is_seen],
             "overlap_s": overlap_ns[is_seen] * 1e-9,
             "number": np.flatnonzero(is_seen),
+            "cpu_s": rows["cpu_ns"][is_seen] * 1e-9,
         },
     )
 

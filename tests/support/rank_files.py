@@ -56,7 +56,9 @@ def write_node(**fields):
     node = header(np.zeros(1, contract.dtype("mc_node"))[0])
     node["meter"], node["t_open"], node["t_last"] = contract.MC_METER_BURST, 10 * S, 15 * S
     node["n_corunners"], node["shared_ns"] = 1, 3 * S
-    node["corunners"][0] = (b"other", 1, 11 * S, 14 * S)
+    other = {"job_id": b"other", "owner": 1, "t_first": 11 * S, "t_last": 14 * S, "cpu_ns": 2 * S}
+    for name, value in other.items():
+        node["corunners"][name][0] = value
     node["n_shutters"] = 2
     node["shutters"]["t0"][:2] = 12 * S, 13 * S
     node["shutters"]["verdict"][:2] = contract.MC_VERDICT_VALID, contract.MC_VERDICT_MOVED

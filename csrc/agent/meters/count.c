@@ -530,15 +530,6 @@ static int take_at(mc_count_meter *count, int i_edge, uint64_t t, uint64_t late_
     return is_taken;
 }
 
-/* Processor time that the ranks have used so far. */
-static uint64_t cpu_ns(const mc_job_ranks *ranks)
-{
-    uint64_t ns = 0;
-    for (int i = 0; i < ranks->n; i++)
-        ns += ranks->rows[i].alive ? mc_clock_ns(ranks->rows[i].cpu_clock) : 0;
-    return ns;
-}
-
 /* The longest delay with which an edge is still read. Before the shutter this is a quarter of a window. The pace in a
    window can be wrong by as much, because the estimator assumes windows of equal length. At BEFORE_END the delay may be
    MC_APART_NS, because the pauses begin only after that. The window in the shutter may begin late by a quarter of its
@@ -662,11 +653,11 @@ static void measure_places(mc_count_meter *count, const mc_waits *before, mc_own
     int has_jumps = mc_loops_first(set) > 0;
     mc_window_samples_begin(count->samples, count->ranks, set, i_first, around_ns + own->record.t1 - own->record.t0);
     int is_installed = !has_jumps || change(count, MC_PATCH_INSTALL, mc_max(CHANGE_NS, around_ns / 8), wake);
-    uint64_t t_begin = mc_now_ns(), begin_cpu_ns = cpu_ns(count->ranks);
+    uint64_t t_begin = mc_now_ns(), begin_cpu_ns = mc_job_ranks_cpu_ns(count->ranks);
     if (is_installed)
         take_all(count, own, around_ns, windows_ns, wake);
     int has_lasted = !has_jumps || mc_patching_lasts(count->ranks);
-    uint64_t took_ns = mc_now_ns() - t_begin, used_ns = cpu_ns(count->ranks) - begin_cpu_ns;
+    uint64_t took_ns = mc_now_ns() - t_begin, used_ns = mc_job_ranks_cpu_ns(count->ranks) - begin_cpu_ns;
     if (has_jumps)
         change(count, MC_PATCH_REMOVE, CHANGE_NS, wake);
     note_samples(count, set, own);

@@ -60,6 +60,7 @@ void mc_view_publish(mc_board_view *view, const mc_job_ranks *ranks, mc_press_of
 {
     cpu_set_t cpus = mc_job_ranks_cpus(ranks);
     mc_words_store(view->slot->cpu_mask, &cpus, sizeof cpus);
+    __atomic_store_n(&view->slot->cpu_ns, mc_job_ranks_cpu_ns(ranks), __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->offer.n_all, offer.n_all, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->offer.n, offer.n, __ATOMIC_RELEASE);
     __atomic_store_n(&view->slot->books, (uint64_t)ranks->is_multi_node, __ATOMIC_RELEASE);

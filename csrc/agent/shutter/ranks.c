@@ -94,6 +94,14 @@ cpu_set_t mc_job_ranks_cpus(const mc_job_ranks *ranks)
     return cpus;
 }
 
+uint64_t mc_job_ranks_cpu_ns(const mc_job_ranks *ranks)
+{
+    uint64_t ns = 0;
+    for (int i = 0; i < ranks->n; i++)
+        ns += ranks->rows[i].alive ? mc_clock_ns(ranks->rows[i].cpu_clock) : 0;
+    return ns;
+}
+
 void mc_job_ranks_close(mc_job_ranks *ranks)
 {
     for (int i = 0; i < ranks->n; i++)

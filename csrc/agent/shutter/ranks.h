@@ -47,5 +47,7 @@ void mc_job_ranks_check(mc_job_ranks *ranks, uint64_t now);
 int mc_job_ranks_n_finalizing(const mc_job_ranks *ranks);
 /* Processors that the living ranks can run on. */
 cpu_set_t mc_job_ranks_cpus(const mc_job_ranks *ranks);
+/* Processor time that the living ranks have used so far. */
+uint64_t mc_job_ranks_cpu_ns(const mc_job_ranks *ranks);
 
 #endif

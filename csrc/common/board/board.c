@@ -354,6 +354,7 @@ static void fill_slot(mc_slot *slot, const char *job_id)
     STORE(slot->want_per_turn, 0);
     STORE(slot->books, 0);
     mc_words_store(slot->cpu_mask, (uint64_t[MC_N_CPU_WORDS]){0}, sizeof slot->cpu_mask);
+    STORE(slot->cpu_ns, 0);
     store_name(slot, job_id);
     mc_slot_reserve(slot, &(mc_reservation){0});
     mc_slot_book(slot, &(mc_booking){0, 0, 0});

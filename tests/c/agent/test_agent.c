@@ -27,6 +27,12 @@ static int knows_waits(const mc_node *node)
     return n > 0;
 }
 
+static int used_our_processors(const mc_corunner *other)
+{
+    uint64_t there_ns = other->t_last - other->t_first;
+    return other->cpu_ns >= there_ns / 8 && other->cpu_ns <= there_ns * (uint64_t)sysconf(_SC_NPROCESSORS_ONLN);
+}
+
 static void test_sharing(void)
 {
     test_job a = start_job("a", 1), b = start_job("b", 1);
@@ -43,6 +49,7 @@ static void test_sharing(void)
         CHECK(knows_waits(job->node));
         CHECK(job->node->n_corunners == 1);
         CHECK(strcmp(job->node->corunners[0].job_id, job == &a ? "b" : "a") == 0);
+        CHECK(used_our_processors(&job->node->corunners[0]));
         CHECK(job->node->shared_ns > 2000000000u);
         CHECK(job->segments[0]->sampling.n_windows - job->node->n_shutters <= 1); /* one may wait for its verdict */
         CHECK(job->segments[0]->counters.n_pauses >= 4);

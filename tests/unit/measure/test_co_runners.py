@@ -6,7 +6,7 @@ import sample
 from loops import Program, simulate
 
 from mpicoloc.core.profile import VERDICTS, table
-from mpicoloc.measure import count
+from mpicoloc.measure import co_runners, count
 from mpicoloc.measure.co_runners import slowdown_by_job, with_slowdowns
 
 PERIOD_S = 0.5
@@ -65,6 +65,50 @@ def test_the_order_is_right_in_nineteen_of_twenty_nodes():
 def test_more_shutters_tell_it_better():
     widths = [np.mean([one.high - one.low for one in costs_of((0.3, 0.1), 1, n)[0]]) for n in (60, 400)]
     assert widths[1] < 0.6 * widths[0]
+
+
+def time_sliced(costs, cpu_s, waited_s, partial=0, seed=0):
+    """Costs found of co-runners that had the job's processors for these times; the job ran for 100 s."""
+    job, tables, slowdown = job_of(costs, seed, partial=partial)
+    ranks, rows = tables["ranks"].copy(), tables["corunners"].copy()
+    ranks["cpu_s"], ranks["run_delay_s"] = 100 / len(ranks), waited_s / len(ranks)
+    rows["cpu_s"] = cpu_s
+    found = slowdown_by_job(with_slowdowns(job, {**tables, "ranks": ranks, "corunners": rows}, slowdown))
+    return [found.get(f"other-{i}") for i in range(len(costs))]
+
+
+def test_processor_time_tells_who_it_is():
+    first, second = time_sliced((0.4, 0.1), [40, 10], waited_s=30)
+    assert (first.value - 1) / (second.value - 1) == pytest.approx(4)
+    assert first.value + second.value - 2 == pytest.approx(0.5, abs=0.05)
+    assert first.high - first.low < 0.3
+    assert first.low > second.high
+
+
+@pytest.mark.parametrize("waited_s", [0.0, 2.0])
+def test_processor_time_tells_little_of_what_waiting_does_not_explain(waited_s):
+    assert time_sliced((0.4, 0.1), [40, 10], waited_s) == [None, None]
+
+
+def test_a_co_runner_without_these_processors_may_slow_the_job_by_other_means():
+    first, second = time_sliced((0.4, 0.1), [40, 0], waited_s=24)
+    assert second.high - 1 > 0.15
+    assert first.low - 1 < 0.35
+
+
+def test_co_runners_on_other_processors_are_told_by_shutters_only():
+    assert time_sliced((0.4, 0.1), [0, 0], 30) == [None, None]
+    first, second = time_sliced((0.4, 0.1), [0, 0], 30, partial=3)
+    plain, _ = costs_of((0.4, 0.1))
+    assert (first, second) == tuple(plain)
+
+
+def test_time_slices_make_partial_shutters_uncertain(monkeypatch):
+    """Shutters say 0.4 and 0.1, processor time says the reverse."""
+    rough = time_sliced((0.4, 0.1), [10, 40], waited_s=30, partial=3)
+    monkeypatch.setattr(co_runners, "TIME_SLICE_S", 0.0)
+    exact = time_sliced((0.4, 0.1), [10, 40], waited_s=30, partial=3)
+    assert 1.1 < rough[0].value < exact[0].value - 0.03
 
 
 def test_the_only_co_runner_costs_all_of_it():

@@ -47,6 +47,7 @@ def test_a_whole_job(shared_memory):
     assert set(profile.tables["modules"]["path"][sites["i_module"]]) == {b"/bin/app"}
     assert profile.tables["cycles"]["comp_ns"].sum() == 2 * 3 * S
     assert profile.tables["corunners"]["overlap_s"] == pytest.approx(3.0)
+    assert profile.tables["corunners"]["cpu_s"] == pytest.approx(2.0)
     assert (profile.interference.n_taken, profile.interference.n_used) == (2, 1)
     assert profile.price.runtime_su == pytest.approx(2 * 4 / 3600)
 
