@@ -176,6 +176,7 @@ def arguments(argv, text=__doc__):
 
 def measure_all(args):
     """Add what is missing to the file; returns the reasons for what still is."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # endless jobs must not stay behind
     missing, pairs = {}, Pairs(args)
     done = set(map(toggled_tables.key, toggled_tables.read(args.out)))
     every = [(pairs.label, *pair, meter) for pair in dict.fromkeys(pairs_of(args)) for meter in args.meters]
@@ -195,7 +196,6 @@ def measure_all(args):
 
 def main(argv=None):
     args = arguments(argv)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # endless jobs must not stay behind
     missing = measure_all(args) if pairs_of(args) else {}
     lines = read(args)
     print(toggled_tables.printed(lines))
