@@ -40,7 +40,6 @@ SCENARIOS = (
     "near",
     "choice",
     "outer",
-    "moved",
     "exact",
     "threads",
     "fork",
