@@ -45,6 +45,8 @@ NODES = [f"{target}+{FIRST[i % 4]}+{second}" for second in SECOND for i, target 
 """Target, and co-runners with their niceness."""
 STATE_S, GUARD_S = 0.45, 0.1
 CORES = (0, 1)
+SAME_COST = 0.05
+"""True costs that differ by less count as equal."""
 COLUMNS = [
     "target",
     "co-runner",
@@ -64,7 +66,7 @@ TEXT = """\
 Three or four jobs of two ranks each, time-sliced on two processors for {seconds:.0f} s. Before and after,
 co-runners are stopped and continued in all combinations: costs, parts of the slowdown minus 1, are Shapley
 values of the target's speed. *an even split*: the error of dividing the measured slowdown evenly. *right
-order*: of the nodes with numbers whose true costs differ by 0.05 or more."""
+order*: where true costs differ by 0.05 or more."""
 
 
 def times_s(pids):
@@ -232,14 +234,12 @@ def _agrees(true, found):
 
 
 def _right_order(lines):
-    judged = [line for line in lines if None not in line["found"]
-              and max(line["costs"])[0] - min(line["costs"])[0] >= 0.05]  # fmt: skip
-    right = sum(_largest(line["costs"]) == _largest(line["found"]) for line in judged)
+    """Nodes on which the co-runner with the largest cost found has the largest true one, or nearly so."""
+    costs = [[[one[0] for one in line[key]] for key in ("costs", "found")]
+             for line in lines if None not in line["found"]]  # fmt: skip
+    judged = [(true, found) for true, found in costs if max(true) - min(true) >= SAME_COST]
+    right = sum(true[found.index(max(found))] > max(true) - SAME_COST for true, found in judged)
     return f"{right} of {len(judged)}"
-
-
-def _largest(costs):
-    return max(range(len(costs)), key=lambda i: costs[i][0])
 
 
 def of(lines):
