@@ -45,7 +45,7 @@ class Picker(Protocol):
     """An observer that may give a job other free nodes than the allocation."""
 
     def pick(self, simulation: Simulation, job: int, nodes: Ints) -> Ints:
-        """As many free nodes for a job as those that the allocation chose, in ascending order."""
+        """Return as many free nodes for a job as the allocation chose, in ascending order."""
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,7 @@ class FewestSharers(SharedLinks):
     """Picks the nodes on which a job shares links with the fewest others."""
 
     def pick(self, simulation: Simulation, job: int, nodes: Ints) -> Ints:
-        """Of equal candidates the first one."""
+        """Return the first of the best candidates."""
         if _is_local(self.machine, nodes):
             return nodes
         found = candidates(self.machine, simulation.view.uses, nodes, self.n_users())
@@ -93,7 +93,7 @@ class LeastDelay(LinkSharing):
     """
 
     def pick(self, simulation: Simulation, job: int, nodes: Ints) -> Ints:
-        """Of equal candidates the first one."""
+        """Return the first of the best candidates."""
         if _is_local(self.machine, nodes):
             return nodes
         self.settle(simulation)  # jobs that have begun or ended at this instant count

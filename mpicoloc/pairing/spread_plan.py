@@ -124,14 +124,14 @@ def shapes(
         ),
         key=sharing_plan.order,
     )  # fmt: skip
-    found = None
+    shape = None
     if waiting and _may_spread(waiting[0], programs):
         own = float(beside_itself[programs.of_job[waiting[0].id]]) - 1.0
-        found = _spread(now, partition, programs, waiting[0], runtime_s[waiting[0].id], own)
-    first = waiting[0] if waiting else None
-    changed = [_packed(job) for job in waiting if is_marked(job) and not (job is first and found)]
-    if first is not None and found is not None and sorted(found.nodes) != sorted(first.prefer.split("|")):
-        changed.append(found)
+        shape = _spread(now, partition, programs, waiting[0], runtime_s[waiting[0].id], own)
+    others = waiting if shape is None else waiting[1:]
+    changed = [_packed(job) for job in others if is_marked(job)]
+    if shape is not None and sorted(shape.nodes) != sorted(waiting[0].prefer.split("|")):
+        changed.append(shape)
     return changed
 
 
