@@ -4,6 +4,7 @@
 #include "fuzz.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 static const uint64_t NOW_NS = 1000000000000u;
 static uint64_t own, other;

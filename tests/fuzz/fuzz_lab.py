@@ -41,6 +41,16 @@ def find_compiler():
     return clang if done.returncode == 0 else None
 
 
+def check_syntax(name, folder):
+    """Compile a fuzzer's own file, with any compiler and without a result."""
+    objects.write_options(folder)
+    flags = build_shim.find_capstone().flags if name == "relocate" else ()
+    command = [*objects.compiler(), "-std=gnu11", "-fsyntax-only", "-Werror", *flags, f"-I{folder}",
+               f"-I{objects.CSRC}", HERE / f"fuzz_{name}.c"]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def build(clang, name, folder, shared):
     """The fuzzer of this name, compiled into a folder; objects of others' as well lie in `shared`."""
     linked, *included = LINKED[name]

@@ -4,6 +4,7 @@
 #include "common/table.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 typedef struct area {
     size_t offset, size;
@@ -48,7 +49,22 @@ static void write_file(const mc_segment *segment, const char *path, bytes *input
     close(fd);
 }
 
-static void serve(mc_agent *agent)
+/* A co-runner whose slot changes while it is there. */
+static void meet(mc_agent *agent, bytes *input)
+{
+    mc_slot *slot = &agent->view.board->slots[1];
+    mc_neighbour other = {.i_slot = 1, .owner = 9};
+    cpu_set_t own;
+    memset(slot, 0, sizeof *slot);
+    memset(&own, 0xff, sizeof own);
+    note_corunner(agent, &other, &own, 1);
+    slot->cpu_ns = 1000000000u;
+    memset(slot->cpu_mask, 0xff, 1);
+    damage(slot, sizeof *slot, input, (int)take(input, 1) % 4);
+    note_corunner(agent, &other, &own, 1000000000u);
+}
+
+static void serve(mc_agent *agent, bytes *input)
 {
     mc_job_ranks *ranks = &agent->ranks;
     mc_job_ranks_check(ranks, 1);
@@ -62,7 +78,7 @@ static void serve(mc_agent *agent)
     }
     begin_own(agent, MC_TAKE_PARTIAL, 1);
     mc_agent_judge(agent, agent->own.reservation.t1);
-    note_corunner(agent, &(mc_neighbour){.i_slot = 1, .owner = 9}, 1);
+    meet(agent, input);
     agent->view.n_others = 1;
     agent->node->meter = MC_METER_BURST;
     adapt(agent, 1000000000000u);
@@ -93,7 +109,7 @@ static void be_agent(mc_segment *segment, bytes *input)
     }
     if (ranks->n == 0)
         ranks->rows[ranks->n++] = (mc_rank){.segment = segment, .pid = segment->pid, .alive = 1};
-    serve(agent);
+    serve(agent, input);
     if (ranks->rows[0].segment == segment)
         ranks->n = 0;
     mc_job_ranks_close(ranks);

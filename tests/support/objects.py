@@ -60,7 +60,7 @@ def program(
     the libraries and what only the linker is told.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _write_options(folder)
+    write_options(folder)
     command = [*(cc or compiler()), *flags]
 
     def compiled(source: Path) -> Path:
@@ -72,7 +72,8 @@ def program(
     return out
 
 
-def _write_options(folder: Path) -> None:
+def write_options(folder: Path) -> None:
+    """Write the header of options that is made from Python."""
     options = folder / "options_gen.h"
     with once.alone(options):
         if not options.exists():
