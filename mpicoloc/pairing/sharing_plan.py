@@ -240,23 +240,22 @@ def split_joins(
     nodes: Occupancy,
     runtime_s: Mapping[int, float],
     now_s: float,
-) -> tuple[list[list[BatchJob]], list[BatchJob]]:
-    """Return the pairs that delay no job ahead of the partner in the queue, and the other pairs' partners."""
+) -> tuple[list[list[BatchJob]], list[list[BatchJob]]]:
+    """The pairs that delay no job ahead of the partner in the queue, and the other pairs."""
     next_on: dict[str, NextNodes] = {}
     for turn in found:
         for name in turn.nodes:
             next_on.setdefault(name, turn)
-    kept, put_off = [], []
+    kept: list[list[BatchJob]] = []
+    put_off: list[list[BatchJob]] = []
     for leader, partner in wishes:
         left_s = max(nodes.free_s[name] for name in leader.nodes) - now_s
         before = [next_on[name].group for name in leader.nodes if name in next_on]
         before = [group for group in before if min(map(order, group)) < order(partner)]
         # A group that shares may take up to LATE times as long anyway, so it may also wait longer.
         bounds_s = (left_s * (LATE if len(group) > 1 else SAME) for group in before)
-        if _alone_s(partner, runtime_s) > min(bounds_s, default=math.inf):
-            put_off.append(partner)
-        else:
-            kept.append([leader, partner])
+        is_late = _alone_s(partner, runtime_s) > min(bounds_s, default=math.inf)
+        (put_off if is_late else kept).append([leader, partner])
     return kept, put_off
 
 
@@ -361,7 +360,7 @@ def decide(
     Result: releases, then commits of partners, then commits of leaders.
     """
     state = _read_state(now, partitions, runtime_s)
-    joins, leads = _next(state, _planned(state, plan))
+    joins, leads = _next(state, plan)
     return [*state.broken, *_commits(state, joins, leads, growth)]
 
 
@@ -411,31 +410,81 @@ def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, f
     )
 
 
-def _planned(state: _State, plan: Planned) -> list[Timed]:
-    """The groups that `plan` makes of all jobs that may share."""
-    leaders = [*state.hosts, *(state.now.by_id[share.job] for share in state.kept if len(share.jobs) == 1)]
-    both = [*leaders, *state.waiting]
-    return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, state.waiting)]
+def _planned(leaders: Sequence[BatchJob], waiting: Sequence[BatchJob], plan: Planned) -> list[Timed]:
+    """The groups that `plan` makes of leaders and waiting jobs."""
+    both = [*leaders, *waiting]
+    return [([both[i] for i in group.jobs], group.duration_s) for group in plan(leaders, waiting)]
 
 
-def _next(state: _State, planned: Sequence[Timed]) -> tuple[list[list[BatchJob]], list[LeaderGroup]]:
+def _next(state: _State, plan: Planned) -> tuple[list[list[BatchJob]], list[LeaderGroup]]:
     """Pairs whose partner begins now, and the leaders that get nodes next, with their groups."""
-    able = {job.id for job in state.waiting}
-    wishes = _wishes(state, planned, able)
-    begun = {job.id for group in wishes for job in group}
-    # Leaders start before all jobs that run alone, so nodes must be reserved for jobs that cannot share, too.
-    others: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
-    others += [each for each in planned if each[0][0].id in able and not begun & {job.id for job in each[0]}]
-    found = next_nodes(others, state.free, state.nodes, state.runtime_s)
-    joins, put_off = split_joins(wishes, found, state.nodes, state.runtime_s, state.now.now_s)
-    others += [([job], 0.0) for job in put_off]
-    found = next_nodes(others, state.free, state.nodes, state.runtime_s)
+    leaders = [*state.hosts, *(state.now.by_id[share.job] for share in state.kept if len(share.jobs) == 1)]
+    planned = _planned(leaders, state.waiting, plan)
+    wishes = _wishes(state, planned)
+    joins, found = _allowed(state, planned, wishes)
+    if len(joins) < len(wishes):
+        more = [*joins, *_second_choices(state, planned, joins, found, plan)]
+        allowed, turns = _allowed(state, planned, more)
+        if len(allowed) > len(joins):
+            joins, found = allowed, turns
     moved = [(share, [state.now.by_id[share.job]]) for share in state.moved]
     return joins, [*moved, *leader_groups(found, state.nodes)]
 
 
-def _wishes(state: _State, planned: Sequence[Timed], able: Container[int]) -> list[list[BatchJob]]:
+def _allowed(
+    state: _State, planned: Sequence[Timed], wishes: Sequence[list[BatchJob]]
+) -> tuple[list[list[BatchJob]], list[NextNodes]]:
+    """The pairs that delay no job ahead of the partner, and the groups that get nodes next beside them."""
+    kept = list(wishes)
+    while True:
+        found = next_nodes(_others(state, planned, kept), state.free, state.nodes, state.runtime_s)
+        kept, late = split_joins(kept, found, state.nodes, state.runtime_s, state.now.now_s)
+        # The partners of late pairs wait for nodes of their own, so other pairs may delay them.
+        if not late:
+            return kept, found
+
+
+def _second_choices(
+    state: _State,
+    planned: Sequence[Timed],
+    joins: Sequence[list[BatchJob]],
+    found: Sequence[NextNodes],
+    plan: Planned,
+) -> list[list[BatchJob]]:
+    """Other partners for the running leaders whose best partner would delay a job ahead of it."""
+    hosting = {job.id for job in state.hosts}
+    joined = {job.id for pair in joins for job in pair}
+    lonely = [group[0] for group in _wishes(state, planned) if group[0].id not in joined]
+    able = {job.id for job in state.waiting}
+    # The partners of leaders that still wait for their nodes stay theirs.
+    promised = {job.id for group, _ in planned if group[0].id not in able | hosting for job in group}
+    pairs = [[host, job] for host in lonely for job in state.waiting if job.id not in joined | promised]
+    allowed, _ = split_joins(pairs, found, state.nodes, state.runtime_s, state.now.now_s)
+    if not allowed:
+        return []
+    hosts = {host.id: host for host, _ in allowed}
+    partners = {job.id: job for _, job in allowed}
+    return _wishes(state, _planned([*hosts.values()], [*partners.values()], plan))
+
+
+def _others(state: _State, planned: Sequence[Timed], joins: Sequence[list[BatchJob]]) -> list[Timed]:
+    """Groups of jobs that wait for nodes of their own; a job whose partner joins a leader is alone."""
+    able, hosting = {job.id for job in state.waiting}, {job.id for job in state.hosts}
+    joined = {job.id for pair in joins for job in pair}
+    # Leaders start before all jobs that run alone, so nodes must be reserved for jobs that cannot share, too.
+    found: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
+    for group, duration_s in planned:
+        rest = [job for job in group if job.id in able and job.id not in joined]
+        if len(rest) == len(group):
+            found.append((group, duration_s))
+        elif group[0].id in able | hosting:
+            found += [([job], 0.0) for job in rest]
+    return found
+
+
+def _wishes(state: _State, planned: Sequence[Timed]) -> list[list[BatchJob]]:
     """Running leaders, each with the partner that the plan gives it."""
+    able = {job.id for job in state.waiting}
     by_name = {node.name: node for node in state.now.nodes}
     hosting = {job.id for job in state.hosts}
     n_idle = sum(node.name not in state.nodes.owners for node in state.free)

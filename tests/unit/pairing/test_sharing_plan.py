@@ -51,15 +51,41 @@ def test_no_job_joins_that_keeps_the_nodes_from_who_comes_before_it():
     behind = dataclasses.replace(wide, priority=1)
     assert joined(36000.0, behind) == both
     here = dataclasses.replace(wide, n_nodes=1, wanted_nodes=("n1",))
-    assert joined(36000.0, here) == [(8, 2)]
+    assert joined(36000.0, here) == [(8, 1)], "its second choice"
 
 
 def test_who_is_to_share_waits_twice_as_long_for_others_and_no_longer():
     leader, jobs = told(7, state=RUNNING), [job(3), job(1, priority=9), job(2, priority=9)]
-    plan = lambda leaders, jobs: [Group((0, 3), 100.0), Group((1, 2), 100.0)]  # noqa: E731
+
+    def plan(leaders, waiting):
+        n = len(leaders) + len(waiting)
+        return [Group(group, 100.0) for group in ([(0, 3), (1, 2)] if n == 4 else [(i,) for i in range(n)])]
+
     for partner_s, jobs_joined in ((900.0, [(7, 3)]), (1100.0, [])):
         found = decided([leader, *jobs], [node("n1")], plan, {7: 600.0, 3: partner_s})
         assert [each.share.jobs for each in found if len(each.share.jobs) == 2] == jobs_joined
+
+
+def test_a_leader_whose_partner_would_delay_others_gets_another_one():
+    waiting = [job(1), job(2), job(3)]
+
+    def plan(leaders, waiting):
+        n = len(leaders) + len(waiting)
+        return [Group((0, n - 1), 100.0), *(Group((i,), 100.0) for i in range(1, n - 1))]
+
+    found = decided([told(7, state=RUNNING), *waiting], [node("n1")], plan, {7: 600.0, 2: 100.0, 3: 1100.0})
+    assert [each.share.jobs for each in found] == [(7, 2)]
+
+
+def test_no_second_choice_delays_the_job_whose_partner_it_takes():
+    def plan(leaders, waiting):
+        n = len(leaders) + len(waiting)
+        return [Group(group, 100.0) for group in ([(0, 3), (1, 2)] if n == 4 else [(0, n - 1)])]
+
+    for second_s, joined in ((900.0, []), (500.0, [(7, 2)])):
+        runtime_s = {7: 600.0, 2: second_s, 3: 1100.0}
+        found = decided([told(7, state=RUNNING), job(1), job(2), job(3)], [node("n1")], plan, runtime_s)
+        assert [each.share.jobs for each in found if len(each.share.jobs) == 2] == joined
 
 
 def test_a_leader_has_one_partner_in_its_life():
