@@ -30,7 +30,7 @@ ORDER = (
     "short-job",
     "calls", "calls-mpich", "lifetime", "overhead", "network", "replay", "replay-thesis", "lab",
     "scores-apart", "scores-same", "scores-simulated", "pairing", "bubbles", "placement", "propagation",
-    "deployment", "slurm-queue", "slurm-queue-hurt", "cores-queue", "programs",
+    "deployment", "slurm-queue", "queues", "cores-queue", "programs",
 )  # fmt: skip
 """Of the sections."""
 COMMON = ", virtual machine, no PMU, Open MPI 4.1.4"
