@@ -105,10 +105,11 @@ _NOT_FOR_JOBS = {
 }
 _CONDITIONS = (
     *("dependency", "excluded_nodes", "resv_name", "features", "licenses", "tres_per_node", "tres_per_job"),
-    *("tres_per_task", "tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
+    *("tres_per_socket", "het_job_id", "array_job_id", "array_task_string"),
 )
 """Fields with conditions beyond nodes and processors. Fields of arrays count too, because a change to one
 task of an array changes all tasks."""
+_CPUS_ALONE = re.compile(r"cpu[=:]\d+")
 _SHAPES = (
     *("contiguous", "tasks_per_node", "tasks_per_socket", "tasks_per_core", "tasks_per_board"),
     *("sockets_per_node", "cores_per_socket", "threads_per_core"),
@@ -252,6 +253,8 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         reason=str(row["state_reason"] or ""),
         admin_comment=str(row["admin_comment"] or ""),
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
+        # From Slurm 24.05 on, `--cpus-per-task` is among these resources.
+        or bool(_CPUS_ALONE.sub("", row["tres_per_task"] or ""))
         or bool(row["required_nodes"])
         or _can_have_more(row, n_nodes)
         or (row["state_reason"] or "") not in REASONS_FOR_NODES,
@@ -302,7 +305,8 @@ def _number(value: Any) -> float:
 
 
 def _is_given(value: Any) -> bool:
-    return bool(_number(value)) if isinstance(value, Mapping) else bool(value)
+    """Whether a field is a condition: not if it is not set, or unlimited."""
+    return 0 < _number(value) < math.inf if isinstance(value, Mapping) else bool(value)
 
 
 def _words(value: Any) -> list[str]:

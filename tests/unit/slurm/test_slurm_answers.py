@@ -65,6 +65,15 @@ def test_a_job_that_takes_more_nodes_than_it_needs_is_not_placed():
     assert [job.is_bound for job in found] == 2 * [False, False, True, False] + [False]
 
 
+def test_processors_of_a_task_and_unlimited_tasks_are_no_conditions():
+    """Answers of Slurm 24.11 about `-c2`."""
+    row = {**ANSWERS["squeue"]["jobs"][3], "tasks_per_core": number(math.inf)}
+    rows = [{**row, "tres_per_task": text} for text in ("", "cpu=2", "cpu:2", "cpu=2,gres/gpu=1")]
+    found = client.parsed({"jobs": rows}, ANSWERS["sinfo"], 0.0).jobs
+    assert [job.is_bound for job in found] == [False, False, False, True]
+    assert not any(job.is_shaped for job in found)
+
+
 def test_a_job_that_waits_for_more_than_the_end_of_others():
     said = {
         "": False,
