@@ -163,6 +163,15 @@ def environment(extra=None):
     return {**os.environ, **ROOT_ENV, **(extra or {})}
 
 
+def mpicoloc_said(*words, timeout_s=600):
+    """Run mpicoloc; returns its output."""
+    command = [sys.executable, "-m", "mpicoloc", *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+    if done.returncode != 0:
+        raise SystemExit(f"{' '.join(command[1:])}: {done.stderr.strip()}")
+    return done.stdout
+
+
 def preload(binary, profile=None):
     """Environment of a job that runs with the shim preloaded, as a user sets it."""
     command = [sys.executable, "-m", "mpicoloc", "preload", binary]

@@ -5,9 +5,9 @@
 Sizes each program so that it takes about --seconds alone, writes them into FOLDER/programs.toml, and runs
 `mpicoloc campaign` on it: each program alone and beside each other one, and itself. With --layout apart every
 job has one rank on a processor of its own; two of them share the memory and whatever the two processors have
-in common. With --layout shared every job has two ranks (or N, with NAME:N in --programs) on the same two
-processors, as in a Slurm partition with OverSubscribe=FORCE:2. A second call goes on where the first one
-stopped. Programs that are not installed are left out, and told.
+in common. With --layout shared every job has two ranks on the same two processors, as in a Slurm partition
+with OverSubscribe=FORCE:2. NAME:N in --programs gives a program N ranks. A second call goes on where the
+first one stopped. Programs that are not installed are left out, and told.
 
 The last line names the training set: `python benchmarks/schedule/scores.py` tells what models learn from it.
 """

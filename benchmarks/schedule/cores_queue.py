@@ -63,7 +63,7 @@ class Known:
         for name in NAMES:
             for n_cores in range(1, 4):
                 self._write_profile(name, n_cores)
-        modelled.call("fit", "--curves", folder / "curves.csv", "--out", self.model)
+        programs.mpicoloc_said("fit", "--curves", folder / "curves.csv", "--out", self.model)
 
     def _write_profile(self, name, n_cores):
         facts = {"id": f"{name}{n_cores}", "user": "root", "batch_name": name, "n_ranks": n_cores,

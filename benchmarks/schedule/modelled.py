@@ -14,9 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import t as students_t
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from programs import mpicoloc_said
 
 from mpicoloc.lab import slurm_cluster
+from mpicoloc.measure.statistics import Difference
 from mpicoloc.slurm import client
 
 JOB = """import os, sys, time
@@ -69,7 +73,7 @@ class Site:
         self.folder, self.slowdowns = folder, slowdowns
         (folder / "job.py").write_text(JOB)
         (folder / "nodes").mkdir(exist_ok=True)
-        call("slurm", "up", "--name", lab, "--nodes", n_nodes, "--cpus", n_cpus)
+        mpicoloc_said("slurm", "up", "--name", lab, "--nodes", n_nodes, "--cpus", n_cpus)
         os.environ["SLURM_CONF"] = slurm_cluster.conf(lab)
 
     def submit(self, job, partition):
@@ -123,16 +127,8 @@ class Site:
         return max(end_s for _, end_s in ended.values()) - min(begin_s for begin_s, _ in ended.values())
 
 
-def call(*words):
-    """Run mpicoloc."""
-    command = [sys.executable, "-m", "mpicoloc", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command[1:])}: {done.stderr.strip()}")
-
-
 def ratio(values):
     """Geometric mean of ratios with its 95 % interval."""
     logs = np.log(values)
-    half = students_t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / len(logs) ** 0.5
+    half = Difference(float(logs.mean()), logs.std(ddof=1) / len(logs) ** 0.5, len(logs) - 1).half_width()
     return [float(np.exp(logs.mean() + shift)) for shift in (0, -half, half)]

@@ -1,24 +1,27 @@
 """Random queues in a real Slurm, paired by a trained model and by measured slowdowns, on 1 to 5 nodes.
 
-    python benchmarks/schedule/campaign.py --out FOLDER --layout shared --seconds 5 --rounds 2 \\
-        --programs lmp:1,pw:1,heat2d:1,nbody:1,updates:1,lmp_eam:2,hpcc:2,nwchem:2,ranks:2,heat2d_small:2
+    export OMPI_MCA_mpi_yield_when_idle=1
+    python benchmarks/schedule/campaign.py --out FOLDER --layout shared --seconds 3 --rounds 2 \\
+        --programs lmp:1,pw:1,heat2d:1,nbody:1,updates:1,heat2d_small:1,lmp_eam:2,hpcc:2,nwchem:2,ranks:2
     python benchmarks/schedule/queues.py FOLDER/runs [--queues 20] [--labs 8] [--publish]
 
-The experiments of Zacarias et al. 2021, sections 4.3 and 4.4.2, with the programs of a campaign. Jobs are
-drawn at random and ask for whole nodes. Each queue runs in a Slurm cluster of its own (`mpicoloc slurm up`;
-root): alone on nodes, two at a time in order of arrival, and paired by `mpicoloc pair --watch`, greedily and
-by blossom, with a model that was trained on three quarters of the measured pairs, and with all measured
-pairs. The scheduler is real. The contention is not: jobs use no processor and are slowed as measured, so
-several clusters run side by side. Besides, all queues are simulated without Slurm, with the same slowdowns.
+The experiments of Zacarias et al. 2021, sections 4.3 and 4.4.2, with the programs of a campaign, whose ranks
+yield while they wait (with two ranks that poll, some pairs take 12 times as long). Jobs are drawn at random
+and ask for whole nodes. Each queue runs in a Slurm cluster of its own (`mpicoloc slurm up`; root): alone on
+nodes, two at a time in order of arrival, and paired by `mpicoloc pair --watch`, greedily and by blossom, with
+a model that was trained on three quarters of the measured pairs (the same for all queues), and with all
+measured pairs. The scheduler is real. The contention is not: jobs use no processor and are slowed as
+measured, so several clusters run side by side. Besides, all queues are simulated without Slurm, with the same
+slowdowns.
 
 What has run is in FOLDER/runs/queues.jsonl and is not run again.
 """
 
 import concurrent.futures
 import dataclasses
+import fcntl
 import itertools
 import json
-import multiprocessing
 import os
 import shutil
 import sys
@@ -34,6 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import programs
 import tables
+from programs import mpicoloc_said
 
 from mpicoloc.core import slowdown
 from mpicoloc.core.profile import Estimate, Interference, table
@@ -73,7 +77,7 @@ class Measured:
         chosen = np.random.default_rng(seed).permutation(n_rows)[: round(TRAINED_FRAC * n_rows)]
         part = dataclasses.replace(self.training, rows=self.training.rows[np.sort(chosen)])
         training_sets.write_file(part, path.with_suffix(".training"))
-        modelled.call("fit", "--training", path.with_suffix(".training"), "--out", path)
+        mpicoloc_said("fit", "--training", path.with_suffix(".training"), "--out", path)
         return slowdown.pair_slowdowns(model_file.read(str(path)), self.jobs).value
 
     def write_profiles(self, folder, *, have_met):
@@ -83,34 +87,32 @@ class Measured:
         if have_met:
             for i, j in itertools.combinations_with_replacement(range(len(self.jobs)), 2):
                 first, second = next(numbers), next(numbers)
-                self._write(folder, i, first, [(j, second)])
-                self._write(folder, j, second, [(i, first)])
+                self._write_met(folder, i, first, j, second)
+                self._write_met(folder, j, second, i, first)
         for i in range(len(self.jobs)):
-            self._write(folder, i, next(numbers), [])
+            self._write_alone(folder, i, next(numbers))
 
-    def _write(self, folder, i, number, beside):
-        profile = self.profiles[self.names[i]]
-        facts = {"user": "root", "batch_name": self.names[i]}
-        if beside:
-            ((j, other),) = beside
-            row = self.row_of[i, j]
-            low, value, high = (max(float(row[end]), 1.0) for end in ("low", "slowdown", "high"))
-            wall_s = value * profile.job.wall_s
-            job = dataclasses.replace(
-                profile.job, id=str(number), start_unix_s=BEGIN_S, wall_s=wall_s, **facts
-            )
-            met = Interference(Estimate(value, low, high, int(row["n"]), "1", "count"), shared_s=wall_s)
-            run = {"i_node": [0], "job_id": [str(other)], "overlap_s": [wall_s]}
-            made = dataclasses.replace(
-                profile, job=job, interference=met,
-                tables={**profile.tables, "corunners": table("corunners", run)},
-            )  # fmt: skip
-            hdf5.write(made, folder / f"{number}.h5")
-            return
+    def _write_met(self, folder, i, number, j, other):
+        """Job `number` of program i ran beside the job `other` of program j."""
+        row, profile = self.row_of[i, j], self.profiles[self.names[i]]
+        low, value, high = (max(float(row[end]), 1.0) for end in ("low", "slowdown", "high"))
+        wall_s = value * profile.job.wall_s
+        met = Interference(Estimate(value, low, high, int(row["n"]), "1", "count"), shared_s=wall_s)
+        beside = table("corunners", {"i_node": [0], "job_id": [str(other)], "overlap_s": [wall_s]})
+        changes = {"interference": met, "tables": {**profile.tables, "corunners": beside}}
+        self._write(folder, i, str(number), changes, start_unix_s=BEGIN_S, wall_s=wall_s)
+
+    def _write_alone(self, folder, i, number):
+        """Job `number` ran program i so often, alone and later than all others."""
+        wall_s = self.profiles[self.names[i]].job.wall_s
         for step in range(self.n_steps):
-            begin_s = BEGIN_S + 1e6 + step * (profile.job.wall_s + 1)
-            job = dataclasses.replace(profile.job, id=f"{number}-{step}", start_unix_s=begin_s, **facts)
-            hdf5.write(dataclasses.replace(profile, job=job), folder / f"{number}-{step}.h5")
+            begin_s = BEGIN_S + 1e6 + step * (wall_s + 1)
+            self._write(folder, i, f"{number}-{step}", {}, start_unix_s=begin_s)
+
+    def _write(self, folder, i, name, changes, **facts):
+        profile = self.profiles[self.names[i]]
+        job = dataclasses.replace(profile.job, id=name, user="root", batch_name=self.names[i], **facts)
+        hdf5.write(dataclasses.replace(profile, job=job, **changes), folder / f"{name}.h5")
 
     def queue(self, seed, n_nodes, n_jobs):
         """Indices of the programs of a queue."""
@@ -141,21 +143,13 @@ def simulated(measured, expected, jobs, n_nodes):
     return [found[way] for way in WAYS]
 
 
-_STARTING = None
-
-
-def use_lock(lock):
-    """Labs find free ports, so that no two may start at the same time."""
-    global _STARTING
-    _STARTING = lock
-
-
 def run(jobs, slowdowns, folder, way, n_nodes):
     """Makespan, s, and mean slowdown of a queue."""
     name = f"queues-{os.getpid()}"
     place = Path(tempfile.mkdtemp(prefix="mpicoloc-queues-"))
     try:
-        with _STARTING:
+        with open(folder / "starting", "w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # two clusters that start at once may find the same free ports
             site = modelled.Site(name, place, n_nodes, N_CPUS, slowdowns)
         watch = None
         if way not in ("exclusive", "shared"):
@@ -174,8 +168,7 @@ def run_all(measured, folder, args):
     record = args.campaign / "queues.jsonl"
     done = {tuple(key): value for key, value in map(json.loads, record.open())} if record.exists() else {}
     wanted = [(way, *queue) for queue in queues_of(args) for way in WAYS]
-    lock = multiprocessing.Lock()
-    with concurrent.futures.ProcessPoolExecutor(args.labs, initializer=use_lock, initargs=(lock,)) as pool:
+    with concurrent.futures.ProcessPoolExecutor(args.labs) as pool:
         running = {}
         for key in (key for key in wanted if key not in done):
             way, seed, n_nodes, n_jobs, _ = key
@@ -183,6 +176,8 @@ def run_all(measured, folder, args):
             running[pool.submit(run, jobs, measured.slowdowns(), folder, way, n_nodes)] = key
         for future in concurrent.futures.as_completed(running):
             key = running[future]
+            if future.exception():
+                pool.shutdown(cancel_futures=True)
             done[key] = future.result()
             with record.open("a") as file:
                 file.write(json.dumps([key, done[key]]) + "\n")

@@ -38,6 +38,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import programs
+from programs import mpicoloc_said
 
 sys.path.insert(0, str(programs.EXAMPLES / "slurm-day"))
 
@@ -73,14 +74,6 @@ class Job:
         return SCRIPT.format(files=files, n_ranks=self.launcher.n_ranks, before=before, command=command)
 
 
-def mpicoloc(*words, **options):
-    command = [sys.executable, "-m", "mpicoloc", *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, **options)
-    if done.returncode != 0:
-        raise SystemExit(f"{' '.join(command[1:])}: {done.stderr.strip()}")
-    return done.stdout
-
-
 class Site:
     """A cluster that is up, with the plugin, a key, a spool and a ledger."""
 
@@ -90,11 +83,11 @@ class Site:
         self.spool.mkdir()
         self.key.write_text("c2l0ZSBrZXkgb2YgYSBiZW5jaG1hcmsgb25seS4uLi4=")
         self.key.chmod(0o600)
-        mpicoloc("slurm", "build")
+        mpicoloc_said("slurm", "build")
         words = f"default=on out={folder}/%j.%s.h5 key_file={self.key} spool={self.spool}"
-        mpicoloc("slurm", "up", "--name", LAB, "--nodes", 1, "--cpus", n_cpus, "--plugstack", words)
+        mpicoloc_said("slurm", "up", "--name", LAB, "--nodes", 1, "--cpus", n_cpus, "--plugstack", words)
         os.environ["SLURM_CONF"] = slurm_cluster.conf(LAB)
-        mpicoloc("ledger", "open", getpass.getuser(), "--grant", 1000, "--ledger", self.ledger)
+        mpicoloc_said("ledger", "open", getpass.getuser(), "--grant", 1000, "--ledger", self.ledger)
 
     def submit(self, job, partition):
         script, n_ranks = self.folder / job.name, job.launcher.n_ranks
@@ -117,7 +110,7 @@ class Site:
     def charge(self):
         """Charge what was signed since the last call; the amount of each job, SU."""
         words = ("--ledger", self.ledger, "--key-file", self.key, "--json")
-        told = json.loads(mpicoloc("ledger", "collect", self.spool, *words))
+        told = json.loads(mpicoloc_said("ledger", "collect", self.spool, *words))
         amounts = collections.defaultdict(float)
         for each in told["charges"]:
             amounts[each["job"].split(".")[0]] += each["amount_su"]

@@ -14,6 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from mpicoloc.core.batch_system import PENDING, REASONS_FOR_NODES, RUNNING, BatchJob, BatchNode, Snapshot
 from mpicoloc.pairing.policies import Group
@@ -385,6 +386,16 @@ class _State:
     queued: list[BatchJob]
     free: list[BatchNode]
 
+    @cached_property
+    def able(self) -> set[int]:
+        """Ids of `waiting`."""
+        return {job.id for job in self.waiting}
+
+    @cached_property
+    def hosting(self) -> set[int]:
+        """Ids of `hosts`."""
+        return {job.id for job in self.hosts}
+
 
 def _read_state(now: Snapshot, partitions: Partitions, runtime_s: Mapping[int, float]) -> _State:
     said = {job.id: told[0] for job in now.jobs if job.state == PENDING and (told := assignment_of(job))}
@@ -422,8 +433,9 @@ def _next(state: _State, plan: Planned) -> tuple[list[list[BatchJob]], list[Lead
     planned = _planned(leaders, state.waiting, plan)
     wishes = _wishes(state, planned)
     joins, found = _allowed(state, planned, wishes)
-    if len(joins) < len(wishes):
-        more = [*joins, *_second_choices(state, planned, joins, found, plan)]
+    if lonely := [pair[0] for pair in wishes if pair not in joins]:
+        taken = {job.id for pair in joins for job in pair} | _promised(state, planned)
+        more = [*joins, *_second_choices(state, lonely, taken, found, plan)]
         allowed, turns = _allowed(state, planned, more)
         if len(allowed) > len(joins):
             joins, found = allowed, turns
@@ -444,54 +456,51 @@ def _allowed(
             return kept, found
 
 
+def _promised(state: _State, planned: Sequence[Timed]) -> set[int]:
+    """Leaders that still wait for their nodes, and their partners."""
+    others = state.able | state.hosting
+    return {job.id for group, _ in planned if group[0].id not in others for job in group}
+
+
 def _second_choices(
     state: _State,
-    planned: Sequence[Timed],
-    joins: Sequence[list[BatchJob]],
+    lonely: Sequence[BatchJob],
+    taken: Container[int],
     found: Sequence[NextNodes],
     plan: Planned,
 ) -> list[list[BatchJob]]:
-    """Other partners for the running leaders whose best partner would delay a job ahead of it."""
-    hosting = {job.id for job in state.hosts}
-    joined = {job.id for pair in joins for job in pair}
-    lonely = [group[0] for group in _wishes(state, planned) if group[0].id not in joined]
-    able = {job.id for job in state.waiting}
-    # The partners of leaders that still wait for their nodes stay theirs.
-    promised = {job.id for group, _ in planned if group[0].id not in able | hosting for job in group}
-    pairs = [[host, job] for host in lonely for job in state.waiting if job.id not in joined | promised]
+    """Other partners for running leaders whose best partner would delay a job ahead of it."""
+    pairs = [[leader, job] for leader in lonely for job in state.waiting if job.id not in taken]
     allowed, _ = split_joins(pairs, found, state.nodes, state.runtime_s, state.now.now_s)
     if not allowed:
         return []
-    hosts = {host.id: host for host, _ in allowed}
+    leaders = {leader.id: leader for leader, _ in allowed}
     partners = {job.id: job for _, job in allowed}
-    return _wishes(state, _planned([*hosts.values()], [*partners.values()], plan))
+    return _wishes(state, _planned([*leaders.values()], [*partners.values()], plan))
 
 
 def _others(state: _State, planned: Sequence[Timed], joins: Sequence[list[BatchJob]]) -> list[Timed]:
     """Groups of jobs that wait for nodes of their own; a job whose partner joins a leader is alone."""
-    able, hosting = {job.id for job in state.waiting}, {job.id for job in state.hosts}
     joined = {job.id for pair in joins for job in pair}
     # Leaders start before all jobs that run alone, so nodes must be reserved for jobs that cannot share, too.
-    found: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in able]
+    found: list[Timed] = [([job], 0.0) for job in state.queued if job.id not in state.able]
     for group, duration_s in planned:
-        rest = [job for job in group if job.id in able and job.id not in joined]
+        rest = [job for job in group if job.id in state.able and job.id not in joined]
         if len(rest) == len(group):
             found.append((group, duration_s))
-        elif group[0].id in able | hosting:
+        elif group[0].id in state.able or group[0].id in state.hosting:
             found += [([job], 0.0) for job in rest]
     return found
 
 
 def _wishes(state: _State, planned: Sequence[Timed]) -> list[list[BatchJob]]:
     """Running leaders, each with the partner that the plan gives it."""
-    able = {job.id for job in state.waiting}
     by_name = {node.name: node for node in state.now.nodes}
-    hosting = {job.id for job in state.hosts}
     n_idle = sum(node.name not in state.nodes.owners for node in state.free)
     return [
         group
         for group, _ in planned
-        if len(group) == 2 and group[0].id in hosting and group[1].id in able
+        if len(group) == 2 and group[0].id in state.hosting and group[1].id in state.able
         # If enough nodes are idle, the batch system starts the job alone on these nodes.
         and n_idle < group[1].n_nodes
         and all(fits(group[1], by_name[name]) for name in group[0].nodes)

@@ -109,7 +109,7 @@ _CONDITIONS = (
 )
 """Fields with conditions beyond nodes and processors. Fields of arrays count too, because a change to one
 task of an array changes all tasks."""
-_CPUS_ALONE = re.compile(r"cpu[=:]\d+")
+_CPUS_ALONE = re.compile(r"(cpu[=:]\d+)?")
 _SHAPES = (
     *("contiguous", "tasks_per_node", "tasks_per_socket", "tasks_per_core", "tasks_per_board"),
     *("sockets_per_node", "cores_per_socket", "threads_per_core"),
@@ -253,8 +253,8 @@ def _job(row: Mapping[str, Any], has_memory: bool) -> BatchJob:
         reason=str(row["state_reason"] or ""),
         admin_comment=str(row["admin_comment"] or ""),
         is_bound=any(_is_given(row[name]) for name in _CONDITIONS)
-        # From Slurm 24.05 on, `--cpus-per-task` is among these resources.
-        or bool(_CPUS_ALONE.sub("", row["tres_per_task"] or ""))
+        # In Slurm 24.11, `--cpus-per-task` is among these resources.
+        or not _CPUS_ALONE.fullmatch(row["tres_per_task"] or "")
         or bool(row["required_nodes"])
         or _can_have_more(row, n_nodes)
         or (row["state_reason"] or "") not in REASONS_FOR_NODES,

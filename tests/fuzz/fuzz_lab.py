@@ -42,7 +42,7 @@ def find_compiler():
 
 
 def check_syntax(name, folder):
-    """Compile a fuzzer's own file, with any compiler and without a result."""
+    """Check that a fuzzer's own file compiles, with any compiler."""
     objects.write_options(folder)
     flags = build_shim.find_capstone().flags if name == "relocate" else ()
     command = [*objects.compiler(), "-std=gnu11", "-fsyntax-only", "-Werror", *flags, f"-I{folder}",
