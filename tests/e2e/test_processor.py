@@ -31,6 +31,18 @@ def one_processor():
 
 
 @pytest.fixture
+def other(one_processor):
+    """A busy process there, in a session of its own.
+
+    Linux shares processors first among sessions, and one that is busy on other processors too, such as that
+    of a test run, gets less of this one.
+    """
+    with subprocess.Popen([sys.executable, "-c", BUSY], start_new_session=True) as process:
+        yield
+        process.kill()
+
+
+@pytest.fixture
 def ran(mpi, start):
     """Run a job to its end; its profile, and where that is."""
 
@@ -69,30 +81,21 @@ def test_a_rank_that_sleeps_waits_for_no_processor(ran):
     assert profile.interference.run_delay_s < 0.5 * ranks["wall_s"].sum()
 
 
-def test_a_process_without_mpicoloc_beside_a_job(ran, capsys, one_processor):
-    with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
-        try:
-            profile, path = ran("finalize", 3, n_ranks=1)
-        finally:
-            other.kill()
+def test_a_process_without_mpicoloc_beside_a_job(ran, capsys, other):
+    profile, path = ran("finalize", 3, n_ranks=1)
     found = profile.interference
     assert found.slowdown.method == "alone"
-    # Half, if both are alone there. Linux shares processors first among sessions, and a session that is busy
-    # on other processors too, such as that of a test run, gets less of this one.
+    # Half, if both are alone there.
     assert run_delay_frac(found.cpu_s, found.run_delay_s) > 0.05
     text = shown(path, capsys)
     assert "slowdown 1 (no co-runner under mpicoloc)" in text
     assert "processes without mpicoloc, the job's own threads, or a limit on processor time took it" in text
 
 
-def test_a_process_without_mpicoloc_beside_two_jobs(mpi, start, capsys, one_processor):
+def test_a_process_without_mpicoloc_beside_two_jobs(mpi, start, capsys, other):
     """It has the processor while the co-runner stands still, so the co-runner does not explain it."""
-    with subprocess.Popen([sys.executable, "-c", BUSY]) as other:
-        try:
-            both = [start(mpi, "preload", "finalize", 8, n_ranks=1, name=name) for name in ("one", "two")]
-            assert [job.wait() for job in both] == [0, 0]
-        finally:
-            other.kill()
+    both = [start(mpi, "preload", "finalize", 8, n_ranks=1, name=name) for name in ("one", "two")]
+    assert [job.wait() for job in both] == [0, 0]
     for job in both:
         assert job.profile().interference.foreign_delay_frac > 0.05
         assert "of the time that co-runners stood still: processes without" in shown(job.out_path, capsys)
