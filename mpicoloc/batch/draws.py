@@ -15,6 +15,7 @@ from mpicoloc.batch.inputs import JobLog
 from mpicoloc.batch.shared_simulation import Slowdowns, drawn
 from mpicoloc.core.profile import Ints
 from mpicoloc.core.slowdown import (
+    TURNS,
     JobFeatures,
     PairSlowdowns,
     SlowdownModel,
@@ -127,11 +128,12 @@ def check_job_names(log: JobLog, known: Collection[str]) -> None:
         )
 
 
-def cases(
-    args: argparse.Namespace, log: JobLog, height: int, *, is_shared: bool, layout: str = ""
-) -> list[Case]:
-    """The draws to simulate, each with programs and their slowdowns; a single draw if nothing is random."""
-    seed = args.seed or 0
+def cases(args: argparse.Namespace, log: JobLog, height: int, *, layouts: Sequence[str]) -> list[Case]:
+    """The draws to simulate, each with programs and their slowdowns; a single draw if nothing is random.
+
+    `layouts` are those in which jobs share nodes; empty: none share.
+    """
+    seed, is_shared = args.seed or 0, bool(layouts)
     links = None if args.utilisation is None else utilisation_files.read(args.utilisation)
     if not is_shared and links is None:
         ones = np.ones((1, 1))
@@ -142,7 +144,7 @@ def cases(
     known: Mapping[str, Any] = links or {}
     model: SlowdownModel | None = None
     if is_shared:
-        model, known = _model(args, table.names if table else None, layout)
+        model, known = _model(args, table.names if table else None, layouts)
     if table is None and args.mix is None and "program" in log.names:
         if is_shared:
             check_job_names(log, known)
@@ -178,16 +180,21 @@ def _n_draws(asked: int | None, *, is_random: bool) -> int:
 
 
 def _model(
-    args: argparse.Namespace, programs: tuple[str, ...] | None, layout: str
+    args: argparse.Namespace, programs: tuple[str, ...] | None, layouts: Sequence[str]
 ) -> tuple[SlowdownModel, dict[str, JobFeatures]]:
     """The slowdown model, and the features of the programs that it covers."""
     if (args.curves is None) == (args.slowdowns is None):
         raise UsageError("jobs that share nodes need slowdowns: give --slowdowns FILE or --curves FILE")
     if args.curves is not None:
         model = model_file.of_curves(args.curves)
+        if TURNS in layouts:
+            messages.note(
+                f"{args.curves}: bubbles have processors of their own; jobs that take turns on processors "
+                "are slowed more"
+            )
         names = programs or tuple(model.programs)
         return model, {name: JobFeatures(name, name, 1.0, 1, 1) for name in names}
-    pairs = queue_files.slowdowns(args.slowdowns, layout)
+    pairs = queue_files.slowdowns(args.slowdowns, *layouts, otherwise="leave out policies of other layouts")
     return measured_programs(pairs, programs or (target for target, _ in pairs))
 
 

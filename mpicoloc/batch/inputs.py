@@ -287,6 +287,21 @@ def of_fabric(fabric: Fabric) -> Machine:
     )
 
 
+def of_log(log: JobLog, cores_per_node: int) -> Machine:
+    """The nodes in a log's header, on one switch.
+
+    Raises `UsageError` if the header does not give their number.
+    """
+    nodes, processors = (_positive(log.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
+    n_nodes = processors // cores_per_node or nodes
+    if not n_nodes:
+        raise UsageError(
+            "--topology is missing, and the log's header has neither MaxProcs nor MaxNodes: give a notation "
+            "like 'XGFT(1;100;1)' (100 nodes on one switch), or a topology file"
+        )
+    return of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes))
+
+
 def named(name: str) -> Machine | None:
     """The machine with this name, or None; the only one is `MARENOSTRUM`.
 

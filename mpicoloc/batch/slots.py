@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from mpicoloc.batch.engine import Observer, Simulation
 from mpicoloc.batch.inputs import Machine, Workload
 from mpicoloc.batch.order import FREE, Allocation, Nodes, Order, Uses
 from mpicoloc.batch.shared_simulation import NO_JOB, Slowdowns
-from mpicoloc.core.profile import Floats, Ints
+from mpicoloc.core.profile import Bools, Floats, Ints
 from mpicoloc.core.units import counted
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.pairing.cores_plan import EMPTY_NODE_FRAC, Losses, Pressure
@@ -48,11 +49,16 @@ class Policy:
     def n_slots(self, work: Workload) -> int:
         """Slots of a node.
 
-        Raises `DataError` if nodes have fewer than two cores, which leaves nothing to share.
+        Raises `DataError` if nodes have fewer than two cores, or for halves an odd number.
         """
         if work.cores_per_node < 2:
             raise DataError(
                 f"nodes have {work.cores_per_node} core, so jobs cannot share them: give --cores-per-node"
+            )
+        if self.is_spread and work.cores_per_node % HALVES:
+            raise DataError(
+                f"nodes have {work.cores_per_node} cores, of which jobs cannot have half: give an even "
+                "--cores-per-node"
             )
         return HALVES if self.is_spread else work.cores_per_node
 
@@ -61,27 +67,45 @@ class Policy:
 
         Raises `DataError` if a job needs more cores or memory than its nodes have.
         """
-        whole = work.n_nodes * self.n_slots(work)
-        if self.is_spread:
-            return whole
-        needed = np.where(work.log.n_processors > 0, work.log.n_processors, whole)
-        if work.log.memory_bytes is not None:
-            by_memory = needed * work.log.memory_bytes / work.node_bytes * work.cores_per_node
-            needed = np.maximum(needed, np.ceil(by_memory - 1e-6).astype(np.int64))
-        wrong = np.flatnonzero(needed > whole)
+        n_slots, wrong = self.n_slots(work), np.flatnonzero(~self.fits(work))
         if len(wrong):
-            i = int(wrong[0])
-            raise DataError(
-                f"job {work.log.number[i]} needs {needed[i]:,} processors, or their share of the memory, on "
-                f"{counted(work.n_nodes[i], 'node')} of {counted(work.cores_per_node, 'core')}; "
-                f"{len(wrong):,} of {len(work):,} jobs do not fit: give more --cores-per-node or "
-                "--memory-per-node"
-            )
-        return needed
+            self._refuse(work, int(wrong[0]), len(wrong))
+        return work.n_nodes * n_slots if self.is_spread else _cores_needed(work)
+
+    def fits(self, work: Workload) -> Bools:
+        """Whether the nodes of each job have the cores and the memory that it needs."""
+        needed = _processors(work) if self.is_spread else _cores_needed(work)
+        return np.asarray(needed <= work.n_nodes * work.cores_per_node)
+
+    def _refuse(self, work: Workload, i: int, n_wrong: int) -> NoReturn:
+        n_processors, n_cores = int(_processors(work)[i]), int(work.n_nodes[i]) * work.cores_per_node
+        needs, more = f"{n_processors:,} processors", "cores"
+        if n_processors <= n_cores:
+            needs, more = f"the memory of {_cores_needed(work)[i]:,} processors", "memory"
+        raise DataError(
+            f"job {work.log.number[i]} needs {needs}, too much for {counted(work.n_nodes[i], 'node')} of "
+            f"{counted(work.cores_per_node, 'core')}; {n_wrong:,} of {len(work):,} jobs do not fit: give "
+            f"more --{more}-per-node, or --skip-larger"
+        )
 
     def cores_of(self, work: Workload) -> Ints:
         """Number of cores that each job gets."""
         return self.slots_of(work) * work.cores_per_node // self.n_slots(work)
+
+
+def _processors(work: Workload) -> Ints:
+    """Processors that each job requests; all of its nodes if the log does not say."""
+    known = work.log.n_processors
+    return np.where(known > 0, known, work.n_nodes * work.cores_per_node)
+
+
+def _cores_needed(work: Workload) -> Ints:
+    """Processors that each job requests, or those of its share of a node's memory if more."""
+    needed = _processors(work)
+    if work.log.memory_bytes is None:
+        return needed
+    by_memory = needed * work.log.memory_bytes / work.node_bytes * work.cores_per_node
+    return np.maximum(needed, np.ceil(by_memory - 1e-6).astype(np.int64))
 
 
 POLICIES = {

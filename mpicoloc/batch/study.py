@@ -35,7 +35,8 @@ from mpicoloc.batch.inputs import JobLog, Machine, Workload
 from mpicoloc.batch.page import PolicyFigures, as_json, duration
 from mpicoloc.batch.partitions import Partition
 from mpicoloc.bill.price import Tariff, tariff
-from mpicoloc.core.slowdown import CORES
+from mpicoloc.core.profile import Bools
+from mpicoloc.core.slowdown import CORES, TURNS
 from mpicoloc.core.units import counted, seconds
 from mpicoloc.errors import DataError, UsageError
 from mpicoloc.job import sweep
@@ -90,9 +91,10 @@ def of(args: argparse.Namespace) -> Study:
     """
     chosen = order.named(args.order), allocation.named(args.allocation)
     compares = is_comparison(args)
-    machine = _machine(args)
+    log = _log(args)
+    machine = _machine(args, log)
     parts = _partitions(args, machine)
-    work = _workload(args, machine)
+    work = _workload(args, log, machine)
     work, simulate = _restricted(args, work, parts) if parts else (work, engine.simulate)
     names = names_of(args)
     comparison.check_names(names, args.order)
@@ -101,9 +103,14 @@ def of(args: argparse.Namespace) -> Study:
     centre = Centre(work, machine, args.order, *chosen, args.pack, simulate, against, in_log)
     comparison.check_centre(centre, names)
     tariffs = [tariff(args.rate_su or 1.0, name) for name in args.pricing or ("fair", "runtime")]
-    layout = CORES if slots.POLICIES.keys() & set(names) else ""
-    cases = draws.cases(args, work.log, machine.height, is_shared=names != ["none"], layout=layout)
+    cases = draws.cases(args, work.log, machine.height, layouts=_layouts(names))
     return Study(centre, names, cases, tariffs, compares)
+
+
+def _layouts(names: Sequence[str]) -> list[str]:
+    """The layouts of jobs under these policies; empty: no jobs share nodes."""
+    of_policies = ((TURNS, comparison.TWO_A_NODE), (CORES, slots.POLICIES))
+    return [layout for layout, policies in of_policies if set(policies) & set(names)]
 
 
 def names_of(args: argparse.Namespace) -> list[str]:
@@ -143,18 +150,27 @@ def unset_sharing(args: argparse.Namespace) -> None:
         setattr(args, flag, False if flag == "pack" else None)
 
 
-def _machine(args: argparse.Namespace) -> Machine:
+def _machine(args: argparse.Namespace, log: JobLog) -> Machine:
+    if args.topology is None:
+        found = inputs.of_log(log, _cores(args, log))
+        messages.note(f"without --topology: {counted(found.n_nodes, 'node')} on one switch")
+        return found
     rate = args.link_rate or fabric.LINK_RATE
-    if known := inputs.named(args.topology or ""):
+    if known := inputs.named(args.topology):
         return known
-    found = files.fabric_of(args.topology, rate, args.up_links)
-    for note in found.notes:
+    network = files.fabric_of(args.topology, rate, args.up_links)
+    for note in network.notes:
         messages.note(note)
-    return inputs.of_fabric(found)
+    return inputs.of_fabric(network)
 
 
-def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
-    """The jobs to simulate, with notes on those that are left out."""
+def _cores(args: argparse.Namespace, log: JobLog) -> int:
+    """Cores of a node."""
+    return int(args.cores_per_node or log.cores_per_node() or 1)
+
+
+def _log(args: argparse.Namespace) -> JobLog:
+    """The jobs that ran, with notes on those that are left out."""
     log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
     if damaged:
         left_out = counted(len(damaged), "damaged line")
@@ -168,21 +184,33 @@ def _workload(args: argparse.Namespace, machine: Machine) -> Workload:
             f"{args.log}: left out {counted(n, 'job')} without run time or processors, which never ran or "
             "have not ended"
         )
-    log = inputs.select(log, has_run)
-    n_cores = args.cores_per_node or log.cores_per_node() or 1
+    return inputs.select(log, has_run)
+
+
+def _workload(args: argparse.Namespace, log: JobLog, machine: Machine) -> Workload:
+    """The jobs to simulate, with notes on those that are left out."""
+    n_cores = _cores(args, log)
     if args.skip_larger:
         fits = inputs.nodes_needed(log, n_cores) <= machine.n_nodes
-        if not fits.all():
-            messages.note(
-                f"{args.log}: left out {counted(int((~fits).sum()), 'job')} larger than the machine"
-            )
-        log = inputs.select(log, fits)
+        log = _without_larger(args, log, fits, "the machine")
     work = inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
     if args.memory_per_node is not None:
         work = replace(work, node_bytes=float(args.memory_per_node))
+        if log.memory_bytes is None:
+            messages.note(f"{args.log} has no memory of jobs, so --memory-per-node limits nothing")
+    if args.skip_larger and (by_slots := slots.POLICIES.keys() & set(names_of(args))):
+        fits = functools.reduce(np.logical_and, (slots.POLICIES[name].fits(work) for name in by_slots))
+        kept = _without_larger(args, log, fits, "their nodes")
+        work = replace(work, log=kept, n_nodes=work.n_nodes[fits], estimate_s=work.estimate_s[fits])
     if note := _size_note(inputs.most_at_once(work), machine.n_nodes):
         messages.note(f"{args.log}: {note}")
     return work
+
+
+def _without_larger(args: argparse.Namespace, log: JobLog, fits: Bools, than: str) -> JobLog:
+    if not fits.all():
+        messages.note(f"{args.log}: left out {counted(int((~fits).sum()), 'job')} larger than {than}")
+    return inputs.select(log, fits)
 
 
 def _size_note(n_at_once: int, n_nodes: int) -> str:

@@ -258,8 +258,10 @@ def read_layout(word: str) -> str:
     return _EARLIER.get(word, word)
 
 
-def check_layout(wanted: str, measured: str, source: str) -> None:
+def check_layout(wanted: str, measured: str, source: str, otherwise: str = "") -> None:
     """Check that slowdowns of one layout apply to another; an unknown layout applies to all.
+
+    `otherwise` is the remedy beside other slowdowns (default: --layout with that of the slowdowns).
 
     Raises `UsageError` if the layout is unknown, or slowdowns were measured in another one.
     """
@@ -271,7 +273,7 @@ def check_layout(wanted: str, measured: str, source: str) -> None:
     if needed and measured and needed != measured:
         raise UsageError(
             f"{source} is of the layout {measured}, so its slowdowns do not apply to {wanted}: give "
-            f"slowdowns of the layout {needed}, or --layout {measured}"
+            f"slowdowns of the layout {needed}, or {otherwise or f'--layout {measured}'}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,7 +25,7 @@ from mpicoloc.core.slowdown import (
 from mpicoloc.errors import DataError
 from mpicoloc.pairing.features import job_features
 from mpicoloc.pairing.model_file import StoredModel
-from mpicoloc.pairing.policies import Plan, Queue, Rules, plan_parts
+from mpicoloc.pairing.policies import Plan, Queue, Room, Rules, plan_parts
 
 Ends: TypeAlias = tuple[float, float, float]
 """Value, low, high."""
@@ -69,7 +70,7 @@ def jobs(path: str) -> list[WaitingJob]:
     return found
 
 
-def slowdowns(path: str, wanted: str = "") -> dict[tuple[str, str], Ends]:
+def slowdowns(path: str, *wanted: str, otherwise: str = "") -> dict[tuple[str, str], Ends]:
     """Slowdowns by the names of target and co-runner: value, and the ends of the interval, NaN if unknown.
 
     A slowdown is also found by ``target_kind`` and ``co_runner_kind`` if no other pair has the same kinds.
@@ -77,9 +78,9 @@ def slowdowns(path: str, wanted: str = "") -> dict[tuple[str, str], Ends]:
     Columns, or keys: ``target``, ``co_runner``, ``slowdown``; ``low``, ``high`` and ``layout`` may be
     missing. In JSON the slowdown may be an object with ``value``, ``low`` and ``high``.
 
-    Raises `UsageError` if the file cannot be read, or has slowdowns that do not apply to the layout `wanted`.
-    Raises `DataError` if a column is missing, a number is
-    invalid or not a slowdown, or a pair appears twice.
+    Raises `UsageError` if the file cannot be read, or has slowdowns that do not apply to all layouts `wanted`
+    (with the remedy `otherwise`). Raises `DataError` if a column is missing, a number is invalid or not a
+    slowdown, or a pair appears twice.
     """
     found: dict[tuple[str, str], Ends] = {}
     of_kinds: dict[tuple[str, str], list[Ends]] = {}
@@ -104,8 +105,8 @@ def slowdowns(path: str, wanted: str = "") -> dict[tuple[str, str], Ends]:
     check_slowdowns(path, cells)
     if len(layouts) > 1:
         raise DataError(f"{path} has slowdowns of several layouts: give a file for each")
-    for layout in layouts:
-        check_layout(wanted, layout, path)
+    for layout, needed in itertools.product(layouts, wanted):
+        check_layout(needed, layout, path, otherwise)
     # If a pair of kinds has several slowdowns, for example for two inputs, it is not known which applies:
     # drop them all.
     return {kinds: ends[0] for kinds, ends in of_kinds.items() if len(ends) == 1} | found
@@ -203,7 +204,8 @@ def as_queue(
     runtime_s = np.array([job.runtime_s for job in waiting], float)
     if layout == SPREAD:
         itself = np.diagonal(slowdown, axis1=1, axis2=2)[:, :, None]
-        slowdown, runtime_s = np.maximum(2.0 * ends_of_spread(slowdown, itself), 1.0), runtime_s / 2.0
+        relative = ends_of_spread(np.maximum(slowdown, 1.0), np.maximum(itself, 1.0))
+        slowdown, runtime_s = np.maximum(2.0 * relative, 1.0), runtime_s / 2.0
     columns = {name: np.array([getattr(job, name) for job in waiting], float) for name in NUMBERS}
     # Missing numbers of cores and bytes are replaced by numbers that fit every node.
     least = {"n_cores": 1.0, "memory_bytes": 0.0, "intensity": np.nan}
@@ -245,6 +247,20 @@ def _indexes_by_name(names: Iterable[str]) -> dict[str, list[int]]:
     return indexes
 
 
+def _check_sizes(waiting: Iterable[WaitingJob], room: Room, n_nodes: int) -> None:
+    """Raise `DataError` if a job does not fit a node, of which `n_nodes` have that room."""
+    for job in waiting:
+        for name, needed, most in (
+            ("cores", job.n_cores, room.n_cores / n_nodes),
+            ("bytes of memory", job.memory_bytes, room.memory_bytes / n_nodes),
+        ):
+            if needed > most:
+                raise DataError(
+                    f"job {job.id} needs {needed:g} {name}, but a node has {most:g}: leave it out, or give "
+                    "larger nodes"
+                )
+
+
 def plan(
     listed: Sequence[WaitingJob],
     measured: Mapping[tuple[str, str], Ends],
@@ -255,6 +271,7 @@ def plan(
     """The jobs, completed from their profiles, and their plan by these rules."""
     known = features((job.profile for job in listed if job.profile), model)
     jobs = fill_from_profiles(listed, known)
+    _check_sizes(jobs, rules.room, 2 if layout == SPREAD else 1)
 
     def queue_of(chosen: slice) -> Queue:
         # Predict per part of the queue, because all pairs of many profiles would not fit into memory.

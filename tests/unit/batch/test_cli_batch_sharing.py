@@ -71,6 +71,41 @@ def test_jobs_by_cores_need_slowdowns_of_that_layout(capsys):
         code, line = refused(capsys, "--sharing", name, "--slowdowns", "turns.csv")
         assert code == 2 and "turns.csv is of the layout turns" in line
     assert answer(capsys, "--sharing", "blind", "--slowdowns", "turns.csv", "--seeds", "1")["policies"]
+    Path("cores.csv").write_text(Path("turns.csv").read_text().replace(",turns", ",cores"))
+    for name in ("blind", "cores,service"):
+        code, line = refused(capsys, "--sharing", name, "--slowdowns", "cores.csv")
+        assert code == 2 and "or leave out policies of other layouts" in line
+
+
+def test_without_a_topology_the_nodes_of_the_log_are_on_one_switch(capsys):
+    words = ("--sharing", "none,cores,spread-model", "--slowdowns", "pairs.csv", "--seeds", "1", "--json")
+    assert main.main(["batch", "log.swf", *words]) == 0
+    made = capsys.readouterr()
+    assert "without --topology: 4 nodes on one switch" in made.err
+    told = [row["completion_s"] for row in json.loads(made.out)["policies"]]
+    flat = answer(capsys, "--topology", "XGFT(1;4;1)", *words[:-1])
+    assert told == [row["completion_s"] for row in flat["policies"]]
+    assert main.main(["batch", "log.swf", "--cores-per-node", "16", *words]) == 0
+    assert "without --topology: 2 nodes on one switch" in capsys.readouterr().err
+    Path("log.swf").write_text(LOG.partition("32\n")[2])
+    assert main.main(["batch", "log.swf", *words]) == 2
+    assert "neither MaxProcs nor MaxNodes: give a notation" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["cores", "spread"])
+def test_jobs_larger_than_their_nodes_are_refused_or_left_out(capsys, name):
+    Path("few.sacct").write_text(
+        "JobIDRaw|User|Submit|Start|End|State|NNodes|NCPUS|Timelimit|JobName\n"
+        + "".join(f"{i}|ann|10|20|30|COMPLETED|1|{n}|00:01:00|lammps\n" for i, n in ((1, 16), (2, 4)))
+    )
+    words = ["few.sacct", *FULL[1:], "--cores-per-node", "8", "--sharing", name, "--slowdowns", "pairs.csv"]
+    assert main.main(["batch", *words]) == 3
+    assert "job 1 needs 16 processors, too much for 1 node of 8 cores" in capsys.readouterr().err
+    assert main.main(["batch", *words, "--skip-larger", "--memory-per-node", "1GiB", "--json"]) == 0
+    made = capsys.readouterr()
+    assert json.loads(made.out)["n_jobs"] == 1
+    assert "left out 1 job larger than their nodes" in made.err
+    assert "few.sacct has no memory of jobs, so --memory-per-node limits nothing" in made.err
 
 
 def test_the_same_seed_is_the_same_answer(capsys):

@@ -189,16 +189,22 @@ def test_a_job_takes_as_many_cores_as_its_share_of_the_memory():
     assert slots.POLICIES["cores"].slots_of(work).tolist() == [3, 4, 3]
     assert slots.POLICIES["cores"].slots_of(replace(work, node_bytes=np.inf)).tolist() == [2, 1, 3]
     assert slots.POLICIES["spread"].slots_of(work).tolist() == [2, 2, 2]
-    with pytest.raises(DataError, match=r"2 of 3 jobs do not fit: give more .* or --memory-per-node"):
+    with pytest.raises(
+        DataError,
+        match=r"the memory of 5 processors, .*; 2 of 3 jobs do not fit: give more --memory-per-node",
+    ):
         slots.POLICIES["cores"].slots_of(replace(work, node_bytes=50.0))
 
 
-def test_bad_input():
-    with pytest.raises(DataError, match=r"job 1 needs 5 processors, or .* on 1 node of 4 cores; 1 of 2"):
+@pytest.mark.parametrize("name", ["cores", "spread"])
+def test_bad_input(name):
+    with pytest.raises(DataError, match=r"job 1 needs 5 processors, too much for 1 node of 4 cores; 1 of 2"):
         log = log_of([0, 0], [1.0, 1.0], [1, 1])
         log.n_processors[:] = 5, 4
-        slots.POLICIES["cores"].slots_of(workload(log, N_CORES, N_NODES))
+        slots.POLICIES[name].slots_of(workload(log, N_CORES, N_NODES))
     with pytest.raises(DataError, match="give --cores-per-node"):
         slots.POLICIES["cores"].slots_of(workload(log_of([0], [1.0], [1]), 1, N_NODES))
+    with pytest.raises(DataError, match="nodes have 3 cores, of which jobs cannot have half"):
+        slots.POLICIES["spread"].slots_of(workload(log_of([0], [1.0], [1]), 3, N_NODES))
     with pytest.raises(UsageError, match="virtual-blocks chooses whole nodes"):
         slots.fill(allocation.named("virtual-blocks"))
