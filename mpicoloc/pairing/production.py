@@ -381,6 +381,17 @@ def _on_node(one: Run, other: Run, name: str) -> str:
     return TURNS if mine == others and n_wanted > len(mine) else ""
 
 
+def beside_half(slowdown: Estimate, co_runner: Run, n_cpus: int) -> Estimate | None:
+    """The slowdown beside a job with half of a node, from that beside one with some of its processors.
+
+    The excess is proportional to the co-runner's processors (see `cores_plan`). None if its interval then
+    reaches 0.
+    """
+    n_theirs = co_runner.n_cores / max(co_runner.n_nodes, 1)
+    scaled = _of_part(slowdown, 2 * n_theirs / n_cpus)
+    return scaled if scaled.low > 0 else None
+
+
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:
     """Slowdown of the shared part of a run, from the whole run's slowdown."""
     shared_s = min(shared_s, run.wall_s)

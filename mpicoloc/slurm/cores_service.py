@@ -25,7 +25,13 @@ class CoresService(service.PairingService):
 
     def advice(self, now: Snapshot, settings: Mapping[str, str]) -> list[str]:
         """Warnings about settings of Slurm. Raises `UsageError` if they contradict the layout."""
-        return advice(now, self.how.partitions, settings)
+        found = advice(now, self.how.partitions, settings)
+        if self.how.layout == SPREAD and "DIST_BLOCK" in settings.get("SelectTypeParameters", "").upper():
+            found.append(
+                f"SelectTypeParameters={settings['SelectTypeParameters']}: a spread job gets the cores of "
+                "one socket first, not half of each; leave out CR_CORE_DEFAULT_DIST_BLOCK"
+            )
+        return found
 
     def decide(
         self, now: Snapshot, known: ProfileHistory, how: service.ServiceSettings
@@ -39,14 +45,16 @@ def advice(now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping
 
     Raises `UsageError` if there is no such partition, or it does not give out cores.
     """
-    if missing := service.missing_partitions(now, partitions):
-        raise UsageError(missing[0])
     name, select = partitions.shared, settings.get("SelectType", "")
-    sharing = now.queue(name).sharing
-    if sharing not in ("NO", "YES:1", "FORCE:1") or "cons_" not in select:
+    if name not in {queue.name for queue in now.queues}:
+        raise UsageError(f"Slurm has no partition {name}: name that of the jobs with --shared")
+    sharing, unit = now.queue(name).sharing, settings.get("SelectTypeParameters", "")
+    is_by_core = not unit or any(word in unit.upper() for word in ("CR_CORE", "CR_CPU"))
+    if sharing not in ("NO", "YES:1", "FORCE:1") or "cons_" not in select or not is_by_core:
         raise UsageError(
-            f"partition {name} has OverSubscribe={sharing} and SelectType={select}, which do not give out "
-            "cores: set OverSubscribe=NO and select/cons_tres, or leave out --layout"
+            f"partition {name} does not give out cores (OverSubscribe={sharing}, SelectType={select}, "
+            f"SelectTypeParameters={unit}): name another one with --shared, or set OverSubscribe=NO, "
+            "select/cons_tres and CR_Core"
         )
     nodes = [node for node in now.nodes if name in node.partitions]
     nameless = [node.name for node in nodes if node.name not in node.features]

@@ -12,12 +12,12 @@ import os
 import pwd
 from collections import Counter, defaultdict
 from collections.abc import Collection, Container, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from mpicoloc.core.batch_system import BatchJob
 from mpicoloc.core.profile import Estimate
-from mpicoloc.core.slowdown import JobFeatures, Machine, Run, program_name
+from mpicoloc.core.slowdown import CORES, TURNS, JobFeatures, Machine, Run, program_name
 from mpicoloc.errors import DataError, printable
 from mpicoloc.pairing import production
 from mpicoloc.pairing.features import job_features
@@ -69,12 +69,14 @@ class _JobsOfName:
 class ProfileHistory:
     """Data about kinds of jobs (user, name, number of ranks) from the profiles below a folder.
 
-    `machine` is the machine of the model; profiles from other machines are left out. `notes` has a message
-    for each type of problem with the folder's index or with profiles.
+    `machine` is the machine of the model; profiles from other machines are left out. Slowdowns that were
+    certainly measured in another `layout` are left out, too. `notes` has a message for each type of problem
+    with the folder's index or with profiles.
     """
 
     folder: str
     machine: Machine | None = None
+    layout: str = ""
     notes: dict[str, str] = field(default_factory=dict)
     _seen: dict[str, str] = field(default_factory=dict)
     _name_of: dict[str, Name] = field(default_factory=dict)
@@ -85,6 +87,7 @@ class ProfileHistory:
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
     _features_of_paths: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
     _meetings: dict[tuple[str, ...], list[Meeting]] = field(default_factory=dict)
+    _ran: dict[tuple[str, ...], Run] = field(default_factory=dict)
     _uids: dict[str, int] = field(default_factory=dict)
     _excluded_until_s: dict[int, float] = field(default_factory=dict)
 
@@ -106,7 +109,9 @@ class ProfileHistory:
             for paths, made in self._features_of_paths.items()
             if paths in used and not changed & set(paths)
         }
-        self._meetings = {paths: made for paths, made in self._meetings.items() if not changed & set(paths)}
+        for read in (self._meetings, self._ran):
+            for paths in [paths for paths in read if changed & set(paths)]:
+                del read[paths]
         self._running, self._paths = running, {}
 
     def _add(self, name: Name, row: Mapping[str, Any]) -> None:
@@ -129,7 +134,7 @@ class ProfileHistory:
 
     def set_machine(self, machine: Machine | None) -> None:
         """Use the profiles of another machine from now on, because the model was replaced."""
-        self.machine, self._features_of_paths, self._meetings = machine, {}, {}
+        self.machine, self._features_of_paths, self._meetings, self._ran = machine, {}, {}, {}
 
     def exclude_until(self, job: int, until_s: float) -> None:
         """Return no features for a job until this time, because Slurm refused to change it."""
@@ -152,26 +157,55 @@ class ProfileHistory:
             kind: list(itertools.islice(self._jobs_of(kind, is_measured=True), N_MEASURED_JOBS))
             for kind in kinds
         }
-        self._read_meetings({_paths(job): kind[0] for kind, of_kind in jobs.items() for job in of_kind})
+        targets = {_paths(job): kind[0] for kind, of_kind in jobs.items() for job in of_kind}
+        self._read_meetings(targets)
+        met = [
+            (kind, _paths(job), *beside, slowdown)
+            for kind, of_kind in jobs.items()
+            for job in of_kind
+            for number, slowdown in self._meetings[_paths(job)]
+            if (beside := self._job_of_number(number, job)) is not None and beside[0] in kinds
+        ]
+        others = {paths: other[0] for _, _, other, paths, _ in met}
+        self._read_meetings(others)
+        for read in (self._meetings, self._ran):
+            for paths in read.keys() - targets.keys() - others.keys():
+                del read[paths]
         found: dict[tuple[Kind, Kind], list[Estimate]] = defaultdict(list)
-        for kind, of_kind in jobs.items():
-            for job in of_kind:
-                for number, slowdown in self._meetings[_paths(job)]:
-                    other = self._kind_of_number(number, job)
-                    if other is not None and other in kinds:
-                        found[kind, other].append(slowdown)
+        for kind, mine, other, theirs, slowdown in met:
+            if (usable := self._in_layout(slowdown, mine, theirs)) is not None:
+                found[kind, other].append(usable)
         return found
+
+    def _in_layout(
+        self, slowdown: Estimate, mine: tuple[str, ...], theirs: tuple[str, ...]
+    ) -> Estimate | None:
+        """A slowdown beside another job, as in `layout`; None if it is of another one, or says nothing.
+
+        By cores, it becomes that beside a job with half of the node.
+        """
+        target, co_runner = self._ran.get(mine), self._ran.get(theirs)
+        if not self.layout or target is None or co_runner is None:
+            return slowdown
+        needed = TURNS if self.layout == TURNS else CORES
+        measured = production.layout(target, [co_runner])
+        if measured not in ("", needed):
+            return None
+        if measured != CORES or target.machine is None:
+            return slowdown
+        return production.beside_half(slowdown, co_runner, target.machine.n_cpus)
 
     def _read_meetings(self, jobs: Mapping[tuple[str, ...], str]) -> None:
         """Read the meetings of jobs; `jobs` maps the profiles of each job to the job's user."""
         new = {paths: user for paths, user in jobs.items() if paths not in self._meetings}
         runs = self._read({path: user for paths, user in new.items() for path in paths})
-        self._meetings = {paths: made for paths, made in self._meetings.items() if paths in jobs}
         for paths in new:
             self._meetings[paths] = []
             if all(path in runs for path in paths):
+                steps = [runs[path] for path in paths]
                 try:
-                    self._meetings[paths] = production.meetings([runs[path] for path in paths])
+                    self._meetings[paths] = production.meetings(steps)
+                    self._ran[paths] = replace(production.run_of_steps(steps), seen={})
                 except (ArithmeticError, DataError):
                     self._note_implausible(paths[-1], "times or slowdowns", "such jobs count as alone")
 
@@ -204,20 +238,22 @@ class ProfileHistory:
             self._jobs[name] = _JobsOfName(own, of_number)
         return self._jobs[name]
 
-    def _kind_of_number(self, number: str, beside: Sequence[_ProfileRow]) -> Kind | None:
-        """Kind of the job with this number that ran at the same time as `beside`.
+    def _job_of_number(
+        self, number: str, beside: Sequence[_ProfileRow]
+    ) -> tuple[Kind, tuple[str, ...]] | None:
+        """Kind and profiles of the job with this number that ran at the same time as `beside`.
 
         None if no job matches, or if jobs of several kinds match.
         """
         begin_s, end_s = beside[0].start_unix_s, _end_s(beside)
         found = {
-            (*name, production.peak_ranks(job))
+            (*name, production.peak_ranks(job)): _paths(job)
             for name in self._names.get(number, ())
             for job in self._of_name(name).of_number.get(number, ())
             if job[0].start_unix_s < end_s and begin_s < _end_s(job)
         }
         # With several matches, a user may have forged one, or two clusters use the same number.
-        return found.pop() if len(found) == 1 else None
+        return found.popitem() if len(found) == 1 else None
 
     def _is_trusted(self, user: str, owner: int | None, path: str) -> bool:
         """Whether a profile's file belongs to the user, to root or to this process's user."""

@@ -415,6 +415,11 @@ def configuration_advice(
             f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
             f"{alone.name}: a partner waits behind jobs that need the node alone, and starts late"
         )
+    if not found and shared.sharing in ("NO", "EXCLUSIVE", "YES:1", "FORCE:1"):
+        found.append(
+            f"OverSubscribe={shared.sharing} of partition {shared.name}: no partner starts beside a running "
+            "job; set OverSubscribe=FORCE:2"
+        )
     if (preempt := settings.get("PreemptType", "(null)")) not in ("preempt/none", "(null)"):
         found.append(
             f"PreemptType={preempt}: a job moved to {shared.name} may preempt jobs of {alone.name}; "
@@ -677,7 +682,7 @@ class PairingService:
         is_dry: bool,
     ) -> None:
         self.model_path, self.how, self.audit, self.show, self.is_dry = model_path, how, audit, show, is_dry
-        self.known = ProfileHistory(profiles, getattr(how.model, "machine", None))
+        self.known = ProfileHistory(profiles, getattr(how.model, "machine", None), how.layout)
         self.state = LoopState()
         self.reported: set[str] = set()
         self.is_advised = False

@@ -1,5 +1,7 @@
 """Decisions of the service on a partition that gives out cores, and settings that it refuses."""
 
+from dataclasses import replace
+
 import pytest
 from slurm_programs import answering
 
@@ -89,10 +91,14 @@ def test_settings_that_contradict_the_layout_are_refused(sharing, is_right):
         (text,) = cores_service.advice(now, CORES_ONLY, CORES)
         assert text.startswith("1 node of cores cannot be preferred, such as n4: add its name")
     else:
-        with pytest.raises(UsageError, match="cores has OverSubscribe=FORCE:2"):
+        with pytest.raises(UsageError, match="cores does not give out cores \\(OverSubscribe=FORCE:2"):
             cores_service.advice(now, CORES_ONLY, CORES)
     with pytest.raises(UsageError, match="SelectType=select/linear"):
         cores_service.advice(now, CORES_ONLY, {"SelectType": "select/linear"})
+    with pytest.raises(UsageError, match="SelectTypeParameters=CR_SOCKET"):
+        cores_service.advice(now, CORES_ONLY, CORES | {"SelectTypeParameters": "CR_SOCKET"})
+    with pytest.raises(UsageError, match="Slurm has no partition cores: name that of the jobs with --shared"):
+        cores_service.advice(replace(now, queues=()), CORES_ONLY, CORES)
 
 
 @pytest.mark.parametrize(
@@ -105,7 +111,10 @@ def test_settings_that_contradict_the_layout_are_refused(sharing, is_right):
             ["--watch", "--layout", "cores", "--policy", "greedy"],
             "chooses nodes, not pairs: leave out --policy",
         ),
-        (["--watch", "--once", "--layout", "cores"], "which do not give out cores: set OverSubscribe=NO"),
+        (
+            ["--watch", "--once", "--layout", "cores"],
+            "partition shared does not give out cores (OverSubscribe=NO, SelectType=, ",
+        ),
     ],
 )
 def test_wrong_words_are_refused(tmp_path, monkeypatch, capsys, words, said):

@@ -20,7 +20,7 @@ from mpicoloc.slurm import client, service
 
 NODES = tuple(BatchNode(name, 4, 2.0**30, True, ("whole", "shared")) for name in ("n1", "n2"))
 BOTH = Partitions("whole", "shared")
-QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0))
+QUEUES = (BatchQueue("whole", 1, 3600.0), BatchQueue("shared", 10, 3600.0, "FORCE:2"))
 
 
 def job(number, state=PENDING, **more):
@@ -123,8 +123,10 @@ def test_partitions_that_keep_pairs_apart_are_told():
         return service.configuration_advice(Snapshot(1e9, (), NODES, queues), BOTH, settings)
 
     assert told(*QUEUES) == []
-    (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1))
+    (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 1, sharing="FORCE:2"))
     assert "PriorityTier=1 of partition shared is not above 1" in line
+    (line,) = told(BatchQueue("whole", 1), BatchQueue("shared", 10))
+    assert "OverSubscribe=NO of partition shared: no partner starts" in line
     (line,) = told(BatchQueue("whole", 1))
     assert "no partition shared" in line
     (line,) = told(*QUEUES, PreemptType="preempt/partition_prio")
