@@ -161,14 +161,14 @@ def write_figures(made: Sequence[Figure], folder: str, formats: Sequence[str]) -
 Number = TypeVar("Number", int, float)
 
 
-def add_layout(parser: argparse.ArgumentParser, spread: str) -> None:
+def add_layout(parser: argparse.ArgumentParser, spread: str, otherwise: str = "") -> None:
     """The flag for the layout of jobs on a node; `spread` says what numbers mean in the layout spread."""
     parser.add_argument(
         "--layout",
         metavar="LAYOUT",
         default="",
         help="turns: jobs on the same processors; cores: on processors of their own; spread: on half of each "
-        f"of twice the nodes, {spread} (default: the layout of the slowdowns)",
+        f"of twice the nodes, {spread} (default: the layout of the slowdowns{otherwise})",
     )
 
 

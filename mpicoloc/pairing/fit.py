@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         date = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
         model = fit_model(learnt, seed=args.seed, n_trials=args.trials, kinds=args.kind or tuple(KINDS))
     versions = {"mpicoloc": mpicoloc.__version__, **model.card["versions"]}
-    card = {**model.card, "versions": versions, "date": date, "layout": learnt.layout}
+    card = {**model.card, "versions": versions, "date": date, "layout": learnt.layout or args.layout}
     model = dataclasses.replace(model, card=card)
     model_file.write(model, args.out)
     if (why := why_baseline(model)) is not None:
@@ -141,6 +141,9 @@ def run(args: argparse.Namespace) -> int:
 
 def _of_curves(args: argparse.Namespace) -> int:
     """Write a model made of curves and scores."""
+    from mpicoloc.core.slowdown import CORES, check_layout
+
+    check_layout(args.layout, CORES, args.curves, "leave out --layout")
     if args.profiles or args.campaign or args.training:
         raise UsageError("--curves needs no slowdowns: leave out --profiles, --campaign and --training")
     from mpicoloc.pairing import model_file, terminal

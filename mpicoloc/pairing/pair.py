@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slowdowns", metavar="FILE", help="slowdowns of pairs: .csv or .json")
     parser.add_argument("--curves", metavar="FILE", help="curves and scores of programs: .csv or .json")
     parser.add_argument("--model", metavar="FILE", help="slowdown model written by `mpicoloc fit`")
-    add_layout(parser, "planned on pairs of nodes")
+    add_layout(parser, "planned on pairs of nodes", "; with --watch turns")
     _add_rules(parser)
     parser.add_argument("--nodes", metavar="N", type=count, default=1, help="nodes to plan for (default 1)")
     parser.add_argument("--json", action="store_true", help="print the plan as JSON")
@@ -116,6 +116,11 @@ def run(args: argparse.Namespace) -> int:
         messages.note(
             "no slowdowns are known, so no jobs share: give --slowdowns of `mpicoloc campaign`, --model of "
             "`mpicoloc fit`, --curves of `mpicoloc bubble`, or --prior-slowdown"
+        )
+    if rules.n_per_node > 2:
+        messages.note(
+            f"slowdowns are those of pairs: on nodes of up to {rules.n_per_node} jobs their excesses are "
+            "added, which no measurement confirms; --per-node 2 needs no such guess"
         )
     for note in made.notes:
         messages.note(note)
@@ -195,6 +200,12 @@ def _watch(args: argparse.Namespace) -> int:
     from mpicoloc.pairing.terminal import show_action
     from mpicoloc.slurm import cores_service, service as service_loop
 
+    for flag in ("curves", "slowdowns"):
+        if getattr(args, flag) is not None:
+            raise UsageError(
+                f"--watch reads slowdowns from profiles and --model: leave out --{flag} (for curves, make a "
+                "model with `mpicoloc fit --curves`)"
+            )
     is_by_cores = _is_by_cores(args)
     partitions = _partitions(args)
     how = service_loop.service_settings(partitions, _rules(args), args.model, args.layout or TURNS)

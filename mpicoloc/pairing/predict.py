@@ -17,6 +17,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from mpicoloc import messages
 from mpicoloc.cli import arguments
 from mpicoloc.errors import DataError, UsageError
 
@@ -56,6 +57,11 @@ def run(args: argparse.Namespace) -> int:
     jobs = _jobs(args, model)
     pairs: Sequence[terminal.Pair]
     if args.together:
+        if len(jobs) > 2:
+            messages.note(
+                f"the model was made from pairs: the effect of {len(jobs) - 1} co-runners together is a "
+                "guess that no measurement confirms"
+            )
         pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
     else:
         pairs = model_file.each_beside_each_other(model, jobs)

@@ -26,6 +26,7 @@ from mpicoloc.core.slowdown import (
     Row,
     Run,
     TrainingSet,
+    check_layout,
     key_of,
     machine_from_values,
     merged,
@@ -212,6 +213,8 @@ def learn_from(
     """All slowdowns from training files, campaigns and folders of profiles, without duplicates."""
     sets = [read_file(path) for path in training]
     sets += [from_campaign(folder) for folder in campaigns]
+    for found, source in zip(sets, (*training, *campaigns), strict=True):
+        check_layout(layout, found.layout, source, "leave out --layout")
     if folders:
         sets.append(_production(profile_paths(folders, campaigns), machine, layout))
     both = merged(sets)
