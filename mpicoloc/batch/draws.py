@@ -179,6 +179,9 @@ def _n_draws(asked: int | None, *, is_random: bool) -> int:
     return 1
 
 
+_OTHERWISE = "policies of that layout (turns: blind, model, service; cores: the others)"
+
+
 def _model(
     args: argparse.Namespace, programs: tuple[str, ...] | None, layouts: Sequence[str]
 ) -> tuple[SlowdownModel, dict[str, JobFeatures]]:
@@ -194,7 +197,7 @@ def _model(
             )
         names = programs or tuple(model.programs)
         return model, {name: JobFeatures(name, name, 1.0, 1, 1) for name in names}
-    pairs = queue_files.slowdowns(args.slowdowns, *layouts, otherwise="leave out policies of other layouts")
+    pairs = queue_files.slowdowns(args.slowdowns, *layouts, otherwise=_OTHERWISE)
     return measured_programs(pairs, programs or (target for target, _ in pairs))
 
 

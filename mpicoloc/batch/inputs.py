@@ -287,13 +287,14 @@ def of_fabric(fabric: Fabric) -> Machine:
     )
 
 
-def of_log(log: JobLog, cores_per_node: int) -> Machine:
-    """The nodes in a log's header, on one switch.
+def of_log(log: JobLog, cores_per_node: int | None) -> Machine:
+    """The nodes in a log's header, on one switch; with `cores_per_node`, its processors in such nodes.
 
-    Raises `UsageError` if the header does not give their number.
+    Raises `UsageError` if the header has no numbers.
     """
     nodes, processors = (_positive(log.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
-    n_nodes = processors // cores_per_node or nodes
+    by_cores = -(-processors // (cores_per_node or 1))
+    n_nodes = by_cores or nodes if cores_per_node else nodes or by_cores
     if not n_nodes:
         raise UsageError(
             "--topology is missing, and the log's header has neither MaxProcs nor MaxNodes: give a notation "

@@ -74,16 +74,15 @@ class Policy:
 
     def fits(self, work: Workload) -> Bools:
         """Whether the nodes of each job have the cores and the memory that it needs."""
-        needed = _processors(work) if self.is_spread else _cores_needed(work)
-        return np.asarray(needed <= work.n_nodes * work.cores_per_node)
+        return np.asarray(_cores_needed(work) <= work.n_nodes * work.cores_per_node)
 
     def _refuse(self, work: Workload, i: int, n_wrong: int) -> NoReturn:
         n_processors, n_cores = int(_processors(work)[i]), int(work.n_nodes[i]) * work.cores_per_node
-        needs, more = f"{n_processors:,} processors", "cores"
+        needs, more = f"{n_processors:,} processors, too many", "cores"
         if n_processors <= n_cores:
-            needs, more = f"the memory of {_cores_needed(work)[i]:,} processors", "memory"
+            needs, more = f"the memory of {_cores_needed(work)[i]:,} processors, too much", "memory"
         raise DataError(
-            f"job {work.log.number[i]} needs {needs}, too much for {counted(work.n_nodes[i], 'node')} of "
+            f"job {work.log.number[i]} needs {needs} for {counted(work.n_nodes[i], 'node')} of "
             f"{counted(work.cores_per_node, 'core')}; {n_wrong:,} of {len(work):,} jobs do not fit: give "
             f"more --{more}-per-node, or --skip-larger"
         )

@@ -152,7 +152,7 @@ def unset_sharing(args: argparse.Namespace) -> None:
 
 def _machine(args: argparse.Namespace, log: JobLog) -> Machine:
     if args.topology is None:
-        found = inputs.of_log(log, _cores(args, log))
+        found = inputs.of_log(log, args.cores_per_node)
         messages.note(f"without --topology: {counted(found.n_nodes, 'node')} on one switch")
         return found
     rate = args.link_rate or fabric.LINK_RATE
@@ -200,7 +200,9 @@ def _workload(args: argparse.Namespace, log: JobLog, machine: Machine) -> Worklo
             messages.note(f"{args.log} has no memory of jobs, so --memory-per-node limits nothing")
     if args.skip_larger and (by_slots := slots.POLICIES.keys() & set(names_of(args))):
         fits = functools.reduce(np.logical_and, (slots.POLICIES[name].fits(work) for name in by_slots))
-        kept = _without_larger(args, log, fits, "their nodes")
+        if not fits.any():
+            raise DataError(f"{args.log}: no job fits its nodes: give more --cores-per-node")
+        kept = _without_larger(args, log, fits, "the nodes that it gets")
         work = replace(work, log=kept, n_nodes=work.n_nodes[fits], estimate_s=work.estimate_s[fits])
     if note := _size_note(inputs.most_at_once(work), machine.n_nodes):
         messages.note(f"{args.log}: {note}")

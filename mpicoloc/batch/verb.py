@@ -60,7 +60,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run time estimates to plan with: user or perfect (user)",
     )
     add("--skip-damaged", action="store_true", help="leave out damaged lines of the log")
-    add("--skip-larger", action="store_true", help="leave out jobs that are larger than the machine")
+    add(
+        "--skip-larger",
+        action="store_true",
+        help="leave out jobs that are larger than the machine, or by cores or spread than their nodes",
+    )
     add(
         "--partitions",
         metavar="FILE",

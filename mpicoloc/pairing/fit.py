@@ -106,16 +106,17 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit, write the model, print its card."""
+    from mpicoloc.core.slowdown import CORES, LAYOUTS, TURNS
+
+    if args.layout not in LAYOUTS:
+        raise UsageError(f"--layout must be {TURNS} or {CORES}, got {args.layout!r}")
     if args.curves is not None:
         return _of_curves(args)
     if not (args.profiles or args.campaign or args.training):
         raise UsageError("nothing to learn from: give --profiles, --campaign, --training or --curves")
-    from mpicoloc.core.slowdown import CORES, LAYOUTS, TURNS
     from mpicoloc.pairing import features, model_file, terminal, training_sets
     from mpicoloc.pairing.training.fitting import KINDS, fit_model, why_baseline
 
-    if args.layout not in LAYOUTS:
-        raise UsageError(f"--layout must be {TURNS} or {CORES}, got {args.layout!r}")
     learnt = training_sets.learn_from(
         args.training, args.campaign, args.profiles, machine=args.machine, layout=args.layout
     )

@@ -120,7 +120,7 @@ def run(args: argparse.Namespace) -> int:
     if rules.n_per_node > 2:
         messages.note(
             f"slowdowns are those of pairs: on nodes of up to {rules.n_per_node} jobs their excesses are "
-            "added, which no measurement confirms; --per-node 2 needs no such guess"
+            "added, a guess that --per-node 2 does not need"
         )
     for note in made.notes:
         messages.note(note)

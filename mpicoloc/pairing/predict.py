@@ -59,8 +59,8 @@ def run(args: argparse.Namespace) -> int:
     if args.together:
         if len(jobs) > 2:
             messages.note(
-                f"the model was made from pairs: the effect of {len(jobs) - 1} co-runners together is a "
-                "guess that no measurement confirms"
+                f"slowdowns were measured beside one job or bubble: the effect of {len(jobs) - 1} co-runners "
+                "together is a guess"
             )
         pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
     else:

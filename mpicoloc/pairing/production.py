@@ -381,15 +381,19 @@ def _on_node(one: Run, other: Run, name: str) -> str:
     return TURNS if mine == others and n_wanted > len(mine) else ""
 
 
-def beside_half(slowdown: Estimate, co_runner: Run, n_cpus: int) -> Estimate | None:
-    """The slowdown beside a job with half of a node, from that beside one with some of its processors.
+def beside_half(slowdown: Estimate, target: Run, co_runner: Run) -> Estimate | None:
+    """The slowdown beside a job with half of a node, from that beside one with other processors of its own.
 
-    The excess is proportional to the co-runner's processors (see `cores_plan`). None if its interval then
-    reaches 0.
+    The excess is proportional to the co-runner's processors (see `cores_plan`). None if the number of
+    processors is not known, or the result is not credible.
     """
-    n_theirs = co_runner.n_cores / max(co_runner.n_nodes, 1)
-    scaled = _of_part(slowdown, 2 * n_theirs / n_cpus)
-    return scaled if scaled.low > 0 else None
+    machine = target.machine or co_runner.machine
+    here = [co_runner.cpus[name] for name in target.cpus.keys() & co_runner.cpus.keys()]
+    n_theirs = max((len(number_lists.parse_cpus(cpus)) for cpus in here), default=0)
+    if machine is None or not 0 < n_theirs <= machine.n_cpus:
+        return None
+    scaled = _of_part(slowdown, 2 * n_theirs / machine.n_cpus)
+    return scaled if _is_believed(scaled) else None
 
 
 def _while_shared(run: Run, slowdown: Estimate, shared_s: float) -> Estimate | None:

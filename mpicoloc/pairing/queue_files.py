@@ -250,14 +250,14 @@ def _indexes_by_name(names: Iterable[str]) -> dict[str, list[int]]:
 def _check_sizes(waiting: Iterable[WaitingJob], room: Room, n_nodes: int) -> None:
     """Raise `DataError` if a job does not fit a node, of which `n_nodes` have that room."""
     for job in waiting:
-        for name, needed, most in (
-            ("cores", job.n_cores, room.n_cores / n_nodes),
-            ("bytes of memory", job.memory_bytes, room.memory_bytes / n_nodes),
+        for name, flag, needed, most in (
+            ("cores", "--node-cores", job.n_cores, room.n_cores / n_nodes),
+            ("bytes of memory", "--node-memory", job.memory_bytes, room.memory_bytes / n_nodes),
         ):
             if needed > most:
                 raise DataError(
-                    f"job {job.id} needs {needed:g} {name}, but a node has {most:g}: leave it out, or give "
-                    "larger nodes"
+                    f"job {job.id} needs {needed:g} {name}, but a node has {most:g}: leave it out, or raise "
+                    f"{flag}"
                 )
 
 

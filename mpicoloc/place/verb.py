@@ -143,8 +143,8 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
         jobs = [replace(job, n_nodes=2 * job.n_nodes) for job in jobs]
     if args.slots > 2:
         messages.note(
-            f"the model was made from pairs: the effect of up to {args.slots - 1} co-runners together is a "
-            "guess that no measurement confirms"
+            f"slowdowns were measured beside one job or bubble: the effect of up to {args.slots - 1} "
+            "co-runners together is a guess"
         )
     size, constraints = (n_nodes, args.slots), _constraints(args)
     settings = anneal.Annealing(args.restarts, args.sweeps)

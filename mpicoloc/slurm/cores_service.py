@@ -47,9 +47,9 @@ def advice(now: Snapshot, partitions: sharing_plan.Partitions, settings: Mapping
     """
     name, select = partitions.shared, settings.get("SelectType", "")
     if name not in {queue.name for queue in now.queues}:
-        raise UsageError(f"Slurm has no partition {name}: name that of the jobs with --shared")
+        raise UsageError(f"Slurm has no partition {name}: give the partition of the jobs as --shared")
     sharing, unit = now.queue(name).sharing, settings.get("SelectTypeParameters", "")
-    is_by_core = not unit or any(word in unit.upper() for word in ("CR_CORE", "CR_CPU"))
+    is_by_core = unit.upper().split(",")[0].removesuffix("_MEMORY") in ("", "CR_CORE", "CR_CPU")
     if sharing not in ("NO", "YES:1", "FORCE:1") or "cons_" not in select or not is_by_core:
         raise UsageError(
             f"partition {name} does not give out cores (OverSubscribe={sharing}, SelectType={select}, "

@@ -65,6 +65,14 @@ class _JobsOfName:
     of_number: dict[str, list[list[_ProfileRow]]]
 
 
+@dataclass(frozen=True)
+class _Measured:
+    """A job's run, without its features, and its meetings; None: its profiles are not usable."""
+
+    run: Run | None = None
+    meetings: Sequence[Meeting] = ()
+
+
 @dataclass
 class ProfileHistory:
     """Data about kinds of jobs (user, name, number of ranks) from the profiles below a folder.
@@ -86,8 +94,7 @@ class ProfileHistory:
     _running: Container[str] = ()
     _paths: dict[Kind, tuple[str, ...]] = field(default_factory=dict)
     _features_of_paths: dict[tuple[str, ...], JobFeatures | None] = field(default_factory=dict)
-    _meetings: dict[tuple[str, ...], list[Meeting]] = field(default_factory=dict)
-    _ran: dict[tuple[str, ...], Run] = field(default_factory=dict)
+    _measured: dict[tuple[str, ...], _Measured] = field(default_factory=dict)
     _uids: dict[str, int] = field(default_factory=dict)
     _excluded_until_s: dict[int, float] = field(default_factory=dict)
 
@@ -109,9 +116,7 @@ class ProfileHistory:
             for paths, made in self._features_of_paths.items()
             if paths in used and not changed & set(paths)
         }
-        for read in (self._meetings, self._ran):
-            for paths in [paths for paths in read if changed & set(paths)]:
-                del read[paths]
+        self._measured = {paths: made for paths, made in self._measured.items() if not changed & set(paths)}
         self._running, self._paths = running, {}
 
     def _add(self, name: Name, row: Mapping[str, Any]) -> None:
@@ -134,7 +139,7 @@ class ProfileHistory:
 
     def set_machine(self, machine: Machine | None) -> None:
         """Use the profiles of another machine from now on, because the model was replaced."""
-        self.machine, self._features_of_paths, self._meetings, self._ran = machine, {}, {}, {}
+        self.machine, self._features_of_paths, self._measured = machine, {}, {}
 
     def exclude_until(self, job: int, until_s: float) -> None:
         """Return no features for a job until this time, because Slurm refused to change it."""
@@ -163,14 +168,12 @@ class ProfileHistory:
             (kind, _paths(job), *beside, slowdown)
             for kind, of_kind in jobs.items()
             for job in of_kind
-            for number, slowdown in self._meetings[_paths(job)]
+            for number, slowdown in self._measured[_paths(job)].meetings
             if (beside := self._job_of_number(number, job)) is not None and beside[0] in kinds
         ]
         others = {paths: other[0] for _, _, other, paths, _ in met}
         self._read_meetings(others)
-        for read in (self._meetings, self._ran):
-            for paths in read.keys() - targets.keys() - others.keys():
-                del read[paths]
+        self._measured = {paths: self._measured[paths] for paths in targets | others}
         found: dict[tuple[Kind, Kind], list[Estimate]] = defaultdict(list)
         for kind, mine, other, theirs, slowdown in met:
             if (usable := self._in_layout(slowdown, mine, theirs)) is not None:
@@ -184,28 +187,26 @@ class ProfileHistory:
 
         By cores, it becomes that beside a job with half of the node.
         """
-        target, co_runner = self._ran.get(mine), self._ran.get(theirs)
+        target, co_runner = self._measured[mine].run, self._measured[theirs].run
         if not self.layout or target is None or co_runner is None:
             return slowdown
         needed = TURNS if self.layout == TURNS else CORES
         measured = production.layout(target, [co_runner])
         if measured not in ("", needed):
             return None
-        if measured != CORES or target.machine is None:
-            return slowdown
-        return production.beside_half(slowdown, co_runner, target.machine.n_cpus)
+        return production.beside_half(slowdown, target, co_runner) if measured == CORES else slowdown
 
     def _read_meetings(self, jobs: Mapping[tuple[str, ...], str]) -> None:
         """Read the meetings of jobs; `jobs` maps the profiles of each job to the job's user."""
-        new = {paths: user for paths, user in jobs.items() if paths not in self._meetings}
+        new = {paths: user for paths, user in jobs.items() if paths not in self._measured}
         runs = self._read({path: user for paths, user in new.items() for path in paths})
         for paths in new:
-            self._meetings[paths] = []
+            self._measured[paths] = _Measured()
             if all(path in runs for path in paths):
                 steps = [runs[path] for path in paths]
                 try:
-                    self._meetings[paths] = production.meetings(steps)
-                    self._ran[paths] = replace(production.run_of_steps(steps), seen={})
+                    whole = replace(production.run_of_steps(steps), seen={})
+                    self._measured[paths] = _Measured(whole, production.meetings(steps))
                 except (ArithmeticError, DataError):
                     self._note_implausible(paths[-1], "times or slowdowns", "such jobs count as alone")
 

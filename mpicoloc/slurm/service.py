@@ -409,13 +409,13 @@ def configuration_advice(
 ) -> list[str]:
     """Warnings about settings of Slurm and its partitions that keep pairs from forming."""
     found = missing_partitions(now, partitions)
-    alone, shared = now.queue(partitions.alone), now.queue(partitions.shared)
-    if not found and shared.tier <= alone.tier:
+    has_both, alone, shared = not found, now.queue(partitions.alone), now.queue(partitions.shared)
+    if has_both and shared.tier <= alone.tier:
         found.append(
             f"PriorityTier={shared.tier} of partition {shared.name} is not above {alone.tier} of "
             f"{alone.name}: a partner waits behind jobs that need the node alone, and starts late"
         )
-    if not found and shared.sharing in ("NO", "EXCLUSIVE", "YES:1", "FORCE:1"):
+    if has_both and (not shared.sharing.startswith("FORCE") or shared.sharing == "FORCE:1"):
         found.append(
             f"OverSubscribe={shared.sharing} of partition {shared.name}: no partner starts beside a running "
             "job; set OverSubscribe=FORCE:2"

@@ -74,7 +74,7 @@ def test_jobs_by_cores_need_slowdowns_of_that_layout(capsys):
     Path("cores.csv").write_text(Path("turns.csv").read_text().replace(",turns", ",cores"))
     for name in ("blind", "cores,service"):
         code, line = refused(capsys, "--sharing", name, "--slowdowns", "cores.csv")
-        assert code == 2 and "or leave out policies of other layouts" in line
+        assert code == 2 and "or policies of that layout (turns: blind" in line
 
 
 def test_without_a_topology_the_nodes_of_the_log_are_on_one_switch(capsys):
@@ -100,11 +100,11 @@ def test_jobs_larger_than_their_nodes_are_refused_or_left_out(capsys, name):
     )
     words = ["few.sacct", *FULL[1:], "--cores-per-node", "8", "--sharing", name, "--slowdowns", "pairs.csv"]
     assert main.main(["batch", *words]) == 3
-    assert "job 1 needs 16 processors, too much for 1 node of 8 cores" in capsys.readouterr().err
+    assert "job 1 needs 16 processors, too many for 1 node of 8 cores" in capsys.readouterr().err
     assert main.main(["batch", *words, "--skip-larger", "--memory-per-node", "1GiB", "--json"]) == 0
     made = capsys.readouterr()
     assert json.loads(made.out)["n_jobs"] == 1
-    assert "left out 1 job larger than their nodes" in made.err
+    assert "left out 1 job larger than the nodes that it gets" in made.err
     assert "few.sacct has no memory of jobs, so --memory-per-node limits nothing" in made.err
 
 

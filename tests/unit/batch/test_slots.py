@@ -198,7 +198,7 @@ def test_a_job_takes_as_many_cores_as_its_share_of_the_memory():
 
 @pytest.mark.parametrize("name", ["cores", "spread"])
 def test_bad_input(name):
-    with pytest.raises(DataError, match=r"job 1 needs 5 processors, too much for 1 node of 4 cores; 1 of 2"):
+    with pytest.raises(DataError, match=r"job 1 needs 5 processors, too many for 1 node of 4 cores; 1 of 2"):
         log = log_of([0, 0], [1.0, 1.0], [1, 1])
         log.n_processors[:] = 5, 4
         slots.POLICIES[name].slots_of(workload(log, N_CORES, N_NODES))

@@ -19,7 +19,9 @@ def answering(folder, monkeypatch, update=UPDATE):
     answers = json.loads((Path(__file__).parent / "slurm_answers.json").read_text())
     for name in ("squeue", "sinfo"):
         (folder / f"{name}.json").write_text(json.dumps(answers[name]))
-    partitions = "PartitionName=whole PriorityTier=1\nPartitionName=shared PriorityTier=10\n"
+    partitions = (
+        "PartitionName=whole PriorityTier=1\nPartitionName=shared PriorityTier=10 OverSubscribe=FORCE:2\n"
+    )
     (folder / "partitions").write_text(partitions)
     scontrol = f'case "$1" in update) {update};; *) cat {{0}}/partitions;; esac'
     scripts = {"squeue": "cat {0}/squeue.json", "sinfo": "cat {0}/sinfo.json", "scontrol": scontrol}

@@ -96,8 +96,12 @@ def test_settings_that_contradict_the_layout_are_refused(sharing, is_right):
     with pytest.raises(UsageError, match="SelectType=select/linear"):
         cores_service.advice(now, CORES_ONLY, {"SelectType": "select/linear"})
     with pytest.raises(UsageError, match="SelectTypeParameters=CR_SOCKET"):
-        cores_service.advice(now, CORES_ONLY, CORES | {"SelectTypeParameters": "CR_SOCKET"})
-    with pytest.raises(UsageError, match="Slurm has no partition cores: name that of the jobs with --shared"):
+        cores_service.advice(
+            now, CORES_ONLY, CORES | {"SelectTypeParameters": "CR_SOCKET,CR_CORE_DEFAULT_DIST_BLOCK"}
+        )
+    with pytest.raises(
+        UsageError, match="Slurm has no partition cores: give the partition of the jobs as --shared"
+    ):
         cores_service.advice(replace(now, queues=()), CORES_ONLY, CORES)
 
 
@@ -113,7 +117,7 @@ def test_settings_that_contradict_the_layout_are_refused(sharing, is_right):
         ),
         (
             ["--watch", "--once", "--layout", "cores"],
-            "partition shared does not give out cores (OverSubscribe=NO, SelectType=, ",
+            "partition shared does not give out cores (OverSubscribe=FORCE:2, SelectType=, ",
         ),
     ],
 )

@@ -214,14 +214,14 @@ def test_what_jobs_suffered_beside_each_other_is_known_of_their_kinds(slurm, fol
 @pytest.mark.parametrize(
     ("cpus", "by_layout"),
     [
-        # G has two of eight processors, so a job with four would have cost F twice as much.
+        # G has two of eight processors and uses one: a job with four would have cost F twice as much.
         (("0-3", "4-5"), {"": (1.5, 1.5), "cores": (2.0, 1.5), "spread": (2.0, 1.5), "turns": ()}),
         (("0-3", "0-3"), {"": (1.5, 1.5), "cores": (), "spread": (), "turns": (1.5, 1.5)}),
         (("0-7", "0-7"), {"cores": (1.5, 1.5), "turns": (1.5, 1.5)}),  # not known
     ],
 )
 def test_slowdowns_of_another_layout_are_left_out(slurm, folder, cpus, by_layout):
-    for name, beside, own, n_cores in zip("FG", ("143", "142"), cpus, (4, 2), strict=True):
+    for name, beside, own, n_cores in zip("FG", ("143", "142"), cpus, (4, 1), strict=True):
         node = {"hostname": ["n1"], "cpu_model": ["Epyc"], "n_cpus": [8], "memory_bytes": [2.0**34]}
         facts = {"id": f"{285 - int(beside)}", "start_unix_s": 1.7e9, "n_cores": n_cores, "n_nodes": 1}
         write(folder, name, file=f"met-{name}", beside=beside, nodes=node | {"cpus": [own]}, **facts)
