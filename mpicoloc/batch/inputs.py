@@ -287,20 +287,15 @@ def of_fabric(fabric: Fabric) -> Machine:
     )
 
 
-def of_log(log: JobLog, cores_per_node: int | None) -> Machine:
+def of_log(log: JobLog, cores_per_node: int | None) -> Machine | None:
     """The nodes in a log's header, on one switch; with `cores_per_node`, its processors in such nodes.
 
-    Raises `UsageError` if the header has no numbers.
+    None if the header has no numbers.
     """
     nodes, processors = (_positive(log.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
     by_cores = -(-processors // (cores_per_node or 1))
     n_nodes = by_cores or nodes if cores_per_node else nodes or by_cores
-    if not n_nodes:
-        raise UsageError(
-            "--topology is missing, and the log's header has neither MaxProcs nor MaxNodes: give a notation "
-            "like 'XGFT(1;100;1)' (100 nodes on one switch), or a topology file"
-        )
-    return of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes))
+    return of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes)) if n_nodes else None
 
 
 def named(name: str) -> Machine | None:

@@ -151,12 +151,11 @@ def unset_sharing(args: argparse.Namespace) -> None:
 
 
 def _machine(args: argparse.Namespace, log: JobLog) -> Machine:
-    if args.topology is None:
-        found = inputs.of_log(log, args.cores_per_node)
-        messages.note(f"without --topology: {counted(found.n_nodes, 'node')} on one switch")
-        return found
+    if args.topology is None and (flat := inputs.of_log(log, args.cores_per_node)) is not None:
+        messages.note(f"without --topology: {counted(flat.n_nodes, 'node')} on one switch")
+        return flat
     rate = args.link_rate or fabric.LINK_RATE
-    if known := inputs.named(args.topology):
+    if known := inputs.named(args.topology or ""):
         return known
     network = files.fabric_of(args.topology, rate, args.up_links)
     for note in network.notes:
@@ -171,7 +170,12 @@ def _cores(args: argparse.Namespace, log: JobLog) -> int:
 
 def _log(args: argparse.Namespace) -> JobLog:
     """The jobs that ran, with notes on those that are left out."""
-    log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
+    try:
+        log, damaged = log_files.read(args.log, skip_damaged=args.skip_damaged)
+    except DataError:
+        if args.topology is None:
+            files.fabric_of(None, None, None)  # as for other verbs, a missing topology is told first
+        raise
     if damaged:
         left_out = counted(len(damaged), "damaged line")
         messages.note(

@@ -89,7 +89,7 @@ def test_without_a_topology_the_nodes_of_the_log_are_on_one_switch(capsys):
     assert "without --topology: 2 nodes on one switch" in capsys.readouterr().err
     Path("log.swf").write_text(LOG.partition("32\n")[2])
     assert main.main(["batch", "log.swf", *words]) == 2
-    assert "neither MaxProcs nor MaxNodes: give a notation" in capsys.readouterr().err
+    assert "--topology is missing: give a notation" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["cores", "spread"])
