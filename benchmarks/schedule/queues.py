@@ -242,8 +242,8 @@ def main():
 def publish(measured, table_, done, simulations, args):
     text = (
         f"{args.queues} queues of {args.jobs} jobs per node on 1 to {args.nodes} nodes of two processors in "
-        f"a real Slurm (Zacarias et al. 2021, section 4.4.2), of {len(measured.jobs)} measured programs of "
-        "one or two ranks. Jobs ask for whole nodes, use no processor, and are slowed as measured. "
+        f"a real Slurm (Zacarias 2021, 4.4.2), of {len(measured.jobs)} measured programs. "
+        "Jobs ask for whole nodes, use no processor, and are slowed as measured. "
         "*trained*: the model has seen three quarters of the pairs; *measured*: all pairs have met."
     )
     data = [
