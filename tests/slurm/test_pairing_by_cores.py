@@ -136,7 +136,7 @@ def test_partitions_that_do_not_give_out_cores_are_refused(queue):
     now, settings = client.snapshot(), client.settings()
     assert cores_service.advice(now, CORES, settings) == []
     for name in ("whole", "shared"):
-        with pytest.raises(UsageError, match=f"partition {name} has OverSubscribe=.*leave out --layout"):
+        with pytest.raises(UsageError, match=f"partition {name} does not give out cores .*--shared, or set"):
             cores_service.advice(now, Partitions(name, name), settings)
     with pytest.raises(UsageError, match="Slurm has no partition none"):
         cores_service.advice(now, Partitions("none", "none"), settings)
