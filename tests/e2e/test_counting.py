@@ -93,7 +93,7 @@ def test_each_of_three_jobs_learns_what_the_others_cost(start, tmp_path):
     """They share the processors, and some of their shutters pause only one of the others."""
     heat2d = jobs.need_mpi("mpich openmpi", tmp_path, str(HEAT2D))
     env = {"MPICOLOC_SHUTTER_PERIOD_S": "0.1", "MPICOLOC_SHUTTER_DUTY_FRAC": "0.1"}
-    trio = [start(heat2d, "preload", 900, 3000, n_ranks=1, name=name, env=env) for name in "abc"]
+    trio = [start(heat2d, "preload", 900, 6000, n_ranks=1, name=name, env=env) for name in "abc"]
     for job in trio:
         assert job.wait() == 0, job.log
     n_partial = 0
