@@ -78,9 +78,14 @@ class JobLog:
     def __len__(self) -> int:
         return len(self.number)
 
+    @property
+    def machine_size(self) -> tuple[int, int]:
+        """Nodes and processors of the machine, from the log's header; 0: not known."""
+        return _positive(self.header.get("MaxNodes", "")), _positive(self.header.get("MaxProcs", ""))
+
     def cores_per_node(self) -> int | None:
         """Processors of a node: from the log's header, else the most that a job used per node, else None."""
-        nodes, processors = (_positive(self.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
+        nodes, processors = self.machine_size
         if nodes and processors:
             return max(processors // nodes, 1)
         known = (self.n_nodes > 0) & (self.n_processors > 0)
@@ -292,10 +297,10 @@ def of_log(log: JobLog, cores_per_node: int | None) -> Machine | None:
 
     None if the header has no numbers.
     """
-    nodes, processors = (_positive(log.header.get(key, "")) for key in ("MaxNodes", "MaxProcs"))
-    by_cores = -(-processors // (cores_per_node or 1))
-    n_nodes = by_cores or nodes if cores_per_node else nodes or by_cores
-    return of_hosts(Topology((n_nodes,), (1,), (1e9,)), np.arange(n_nodes)) if n_nodes else None
+    nodes, processors = log.machine_size
+    if not nodes or (cores_per_node and processors):
+        nodes = -(-processors // (cores_per_node or 1))
+    return of_hosts(Topology((nodes,), (1,), (1e9,)), np.arange(nodes)) if nodes else None
 
 
 def named(name: str) -> Machine | None:

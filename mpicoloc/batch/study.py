@@ -196,7 +196,8 @@ def _workload(args: argparse.Namespace, log: JobLog, machine: Machine) -> Worklo
     n_cores = _cores(args, log)
     if args.skip_larger:
         fits = inputs.nodes_needed(log, n_cores) <= machine.n_nodes
-        log = _without_larger(args, log, fits, "the machine")
+        _note_larger(args, fits, "the machine")
+        log = inputs.select(log, fits)
     work = inputs.workload(log, n_cores, machine.n_nodes, args.estimates)
     if args.memory_per_node is not None:
         work = replace(work, node_bytes=float(args.memory_per_node))
@@ -206,17 +207,16 @@ def _workload(args: argparse.Namespace, log: JobLog, machine: Machine) -> Worklo
         fits = functools.reduce(np.logical_and, (slots.POLICIES[name].fits(work) for name in by_slots))
         if not fits.any():
             raise DataError(f"{args.log}: no job fits its nodes: give more --cores-per-node")
-        kept = _without_larger(args, log, fits, "the nodes that it gets")
-        work = replace(work, log=kept, n_nodes=work.n_nodes[fits], estimate_s=work.estimate_s[fits])
+        _note_larger(args, fits, "the nodes that it gets")
+        work = partitions.select(work, fits)
     if note := _size_note(inputs.most_at_once(work), machine.n_nodes):
         messages.note(f"{args.log}: {note}")
     return work
 
 
-def _without_larger(args: argparse.Namespace, log: JobLog, fits: Bools, than: str) -> JobLog:
+def _note_larger(args: argparse.Namespace, fits: Bools, than: str) -> None:
     if not fits.all():
         messages.note(f"{args.log}: left out {counted(int((~fits).sum()), 'job')} larger than {than}")
-    return inputs.select(log, fits)
 
 
 def _size_note(n_at_once: int, n_nodes: int) -> str:

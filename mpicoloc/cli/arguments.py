@@ -172,6 +172,15 @@ def add_layout(parser: argparse.ArgumentParser, spread: str, otherwise: str = ""
     )
 
 
+def note_together(n_co_runners: int) -> None:
+    """Note that slowdowns beside several co-runners follow from measurements beside one."""
+    if n_co_runners > 1:
+        messages.note(
+            f"slowdowns were measured beside one job or bubble: the effect of {n_co_runners} co-runners "
+            "together is a guess"
+        )
+
+
 def parse(flag: str, text: str, parsed: Callable[[str], Number]) -> Number:
     """Parse part of a flag's value with one of the types below. Raises `UsageError`."""
     try:

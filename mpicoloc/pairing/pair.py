@@ -24,7 +24,7 @@ import math
 from typing import TYPE_CHECKING
 
 from mpicoloc import messages
-from mpicoloc.cli.arguments import add_layout, count, positive
+from mpicoloc.cli.arguments import add_layout, count, note_together, positive
 from mpicoloc.errors import UsageError
 
 if TYPE_CHECKING:
@@ -117,11 +117,7 @@ def run(args: argparse.Namespace) -> int:
             "no slowdowns are known, so no jobs share: give --slowdowns of `mpicoloc campaign`, --model of "
             "`mpicoloc fit`, --curves of `mpicoloc bubble`, or --prior-slowdown"
         )
-    if rules.n_per_node > 2:
-        messages.note(
-            f"slowdowns are those of pairs: on nodes of up to {rules.n_per_node} jobs their excesses are "
-            "added, a guess that --per-node 2 does not need"
-        )
+    note_together(rules.n_per_node - 1)
     for note in made.notes:
         messages.note(note)
     slots = policies.assign_nodes([group.duration_s for group in made.groups], args.nodes)

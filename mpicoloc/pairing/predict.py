@@ -17,7 +17,6 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from mpicoloc import messages
 from mpicoloc.cli import arguments
 from mpicoloc.errors import DataError, UsageError
 
@@ -57,11 +56,7 @@ def run(args: argparse.Namespace) -> int:
     jobs = _jobs(args, model)
     pairs: Sequence[terminal.Pair]
     if args.together:
-        if len(jobs) > 2:
-            messages.note(
-                f"slowdowns were measured beside one job or bubble: the effect of {len(jobs) - 1} co-runners "
-                "together is a guess"
-            )
+        arguments.note_together(len(jobs) - 1)
         pairs = [(jobs[0], jobs[1:], model.predict(jobs[0], jobs[1:]))]
     else:
         pairs = model_file.each_beside_each_other(model, jobs)

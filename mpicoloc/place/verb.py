@@ -141,11 +141,7 @@ def _placed(args: argparse.Namespace, n_nodes: int) -> tuple[Placed, float]:
         raise UsageError(f"--layout spread puts two jobs on a node: leave out --slots {args.slots}")
     if is_spread:
         jobs = [replace(job, n_nodes=2 * job.n_nodes) for job in jobs]
-    if args.slots > 2:
-        messages.note(
-            f"slowdowns were measured beside one job or bubble: the effect of up to {args.slots - 1} "
-            "co-runners together is a guess"
-        )
+    arguments.note_together(args.slots - 1)
     size, constraints = (n_nodes, args.slots), _constraints(args)
     settings = anneal.Annealing(args.restarts, args.sweeps)
     if args.curves is not None:

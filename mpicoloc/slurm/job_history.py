@@ -163,7 +163,7 @@ class ProfileHistory:
             for kind in kinds
         }
         targets = {_paths(job): kind[0] for kind, of_kind in jobs.items() for job in of_kind}
-        self._read_meetings(targets)
+        self._read_jobs(targets)
         met = [
             (kind, _paths(job), *beside, slowdown)
             for kind, of_kind in jobs.items()
@@ -172,7 +172,7 @@ class ProfileHistory:
             if (beside := self._job_of_number(number, job)) is not None and beside[0] in kinds
         ]
         others = {paths: other[0] for _, _, other, paths, _ in met}
-        self._read_meetings(others)
+        self._read_jobs(others)
         self._measured = {paths: self._measured[paths] for paths in targets | others}
         found: dict[tuple[Kind, Kind], list[Estimate]] = defaultdict(list)
         for kind, mine, other, theirs, slowdown in met:
@@ -196,8 +196,8 @@ class ProfileHistory:
             return None
         return production.beside_half(slowdown, target, co_runner) if measured == CORES else slowdown
 
-    def _read_meetings(self, jobs: Mapping[tuple[str, ...], str]) -> None:
-        """Read the meetings of jobs; `jobs` maps the profiles of each job to the job's user."""
+    def _read_jobs(self, jobs: Mapping[tuple[str, ...], str]) -> None:
+        """Read runs and meetings of jobs; `jobs` maps the profiles of each job to the job's user."""
         new = {paths: user for paths, user in jobs.items() if paths not in self._measured}
         runs = self._read({path: user for paths, user in new.items() for path in paths})
         for paths in new:
